@@ -1,0 +1,45 @@
+"""The clock that everything in a turn reads, so that tests and replays can put in their own."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Protocol, runtime_checkable
+
+import anyio
+
+
+@runtime_checkable
+class Clock(Protocol):
+    """Time as the runtime sees it: a wall clock, a monotonic clock, and a way to wait."""
+
+    def now(self) -> datetime:
+        """Return the present time, aware, in UTC."""
+        ...
+
+    def monotonic(self) -> float:
+        """Return seconds since some fixed moment; never goes back."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait for `seconds`."""
+        ...
+
+
+class SystemClock:
+    """The machine's own clock."""
+
+    def now(self) -> datetime:
+        """Return the present time, aware, in UTC."""
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        """Return seconds of the machine's monotonic clock."""
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait for `seconds` on the event loop."""
+        await anyio.sleep(seconds)
+
+
+SYSTEM_CLOCK = SystemClock()

@@ -1,0 +1,182 @@
+"""What was delivered, as a context sees it: actions joined with the session's ledger.
+
+Owns the reading of waiting actions and every change of a delivery's state. Sending is the
+runtime's; nothing here talks to the world.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from ..store.layout import Meta
+from ..store.ledger import LedgerEntry
+from ..store.line import Line, new_change_id
+from .artifacts import Artifact
+from .events import Event, EventType, QueueEntry
+from .interrupts import PendingAction
+from .working import ACTION_TYPE, Working, other_payload
+
+
+def pending(working: Working) -> list[Artifact[PendingAction]]:
+    """Return the actions that wait to be sent, in the order they were planned."""
+    found = []
+    for intent in working.state.waiting():
+        stored = working.state.stored(intent.action_id)
+        if stored is None or intent.simulated_at is not None:
+            continue
+        entry = working.ledger.entry(intent.action_id)
+        if entry is None or entry.status == "pending":
+            found.append(working.artifact(stored))
+    return found
+
+
+def refused(working: Working) -> list[Artifact[PendingAction]]:
+    """Return the waiting actions whose key was delivered with another payload, not yet reported."""
+    found = []
+    for intent in working.state.waiting():
+        stored = working.state.stored(intent.action_id)
+        entry = working.ledger.entry(intent.action_id)
+        if stored is None or entry is None or entry.status != "dispatched":
+            continue
+        mine = stored.meta.content_hash
+        if entry.intent != mine and mine not in entry.refused:
+            found.append(working.artifact(stored))
+    return found
+
+
+def settle(working: Working) -> None:
+    """Wait no longer for what the ledger says is delivered; the next commit writes it."""
+    known = working.delivered
+    ids = [i.action_id for i in working.state.waiting()] if known is None else sorted(known)
+    working.delivered = set()
+    for action_id in ids:
+        intent = working.state.intent(action_id)
+        entry = working.ledger.entry(action_id)
+        if intent is None or entry is None:
+            continue
+        if entry.status == "dispatched" and entry.intent == intent.intent:
+            working.state.settle(action_id)
+
+
+def mark(
+    working: Working,
+    action_id: str,
+    status: str,
+    error: str | None,
+    when: datetime,
+    *,
+    owed: list[str] | None = None,
+) -> Artifact[PendingAction] | None:
+    """Stage the outcome of a delivery in the ledger; `None` for an id that is no action.
+
+    `status` is `dispatched`, `failed`, or `pending` for an attempt that was interrupted.
+    """
+    meta = _action(working, action_id)
+    if meta is None:
+        return None
+    entry = working.ledger.entry(action_id)
+    if entry is not None and entry.status == "dispatched" and status != "dispatched":
+        return working.get(action_id)
+    blank = LedgerEntry(action_id, "pending", meta.content_hash, working.branch)
+    known = entry if entry is not None else blank
+    moment = when.isoformat()
+    changed = replace(
+        known,
+        status=status,
+        intent=meta.content_hash,
+        branch=working.branch,
+        attempts=known.attempts + (status != "dispatched"),
+        error=error,
+        dispatched_at=moment if status == "dispatched" else None,
+        updated_at=moment,
+        changes=known.changes + 1,
+    )
+    verb = {"dispatched": "delivered", "failed": "failed"}.get(status, "interrupted")
+    return _record(working, changed, meta, when, f"{verb} {_key(action_id)}", owed)
+
+
+def refuse(working: Working, action_id: str, when: datetime) -> Artifact[PendingAction] | None:
+    """Stage that a second payload under a delivered key was refused."""
+    meta = _action(working, action_id)
+    entry = working.ledger.entry(action_id)
+    if meta is None or entry is None:
+        return None
+    changed = replace(
+        entry, refused=tuple(sorted({*entry.refused, meta.content_hash})), updated_at=when.isoformat()
+    )
+    message = f"refused {_key(action_id)}: {other_payload(action_id)}"
+    return _record(working, changed, meta, when, message, None)
+
+
+def rearm(working: Working, action_id: str, when: datetime) -> Artifact[PendingAction] | None:
+    """Stage that a failed action may be sent again. Raises `ValueError` for a dispatched one."""
+    meta = _action(working, action_id)
+    if meta is None:
+        return None
+    entry = working.ledger.entry(action_id)
+    if entry is not None and entry.status == "dispatched":
+        raise ValueError(
+            f"{action_id!r} was dispatched and is not sent again under the same key: "
+            f"plan a new action under a key of its own"
+        )
+    if entry is None or (entry.status == "pending" and not entry.attempts):
+        return working.get(action_id)
+    changed = replace(
+        entry,
+        status="pending",
+        attempts=0,
+        error=None,
+        updated_at=when.isoformat(),
+        changes=entry.changes + 1,
+    )
+    return _record(working, changed, meta, when, f"retry {_key(action_id)}", None)
+
+
+def missed(line: Line) -> list[QueueEntry]:
+    """Return the events of deliveries that the branch's last commit does not know yet."""
+    assert line.record is not None
+    entries = []
+    for found in line.ledger.since(line.record.ledger):
+        if found.branch != line.branch or not found.owed:
+            continue
+        event = Event(
+            EventType.ARTIFACT_UPDATED,
+            PendingAction,
+            found.action_id,
+            datetime.fromisoformat(found.timestamp),
+        )
+        entries.append(QueueEntry(event, list(found.owed)))
+    return entries
+
+
+def _action(working: Working, action_id: str) -> Meta | None:
+    stored = working.state.stored(action_id)
+    return None if stored is None or stored.meta.type_id != ACTION_TYPE else stored.meta
+
+
+def _key(action_id: str) -> str:
+    return action_id.removeprefix("action:")
+
+
+def _record(
+    working: Working,
+    entry: LedgerEntry,
+    meta: Meta,
+    when: datetime,
+    message: str,
+    owed: list[str] | None,
+) -> Artifact[PendingAction] | None:
+    working.ledger.record(
+        {entry.action_id: entry},
+        change=new_change_id(),
+        when=when,
+        message=message,
+        branch=working.branch,
+        owed=owed,
+    )
+    if working.delivered is not None:
+        working.delivered.add(entry.action_id)
+    working.emit(EventType.ARTIFACT_UPDATED, PendingAction, meta.id, when)
+    working.renew(meta.id)
+    return working.get(meta.id)

@@ -1,0 +1,87 @@
+"""What happened to artifacts: the event kinds and the event itself.
+
+Owns `EventType` and `Event` with their dictionary shapes. Who reacts to an event is decided in
+the authoring layer.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from pydantic import BaseModel
+
+from .types import TypeNotFoundError, resolve, type_id_of
+
+
+class EventType(StrEnum):
+    """The kinds of events."""
+
+    ARTIFACT_CREATED = "artifact_created"
+    ARTIFACT_UPDATED = "artifact_updated"
+    ARTIFACT_DELETED = "artifact_deleted"
+    ARTIFACT_STALE = "artifact_stale"
+
+
+@dataclass(eq=True)
+class Event:
+    """One change of one artifact.
+
+    `artifact_type` is the model class, or its type id as text where no class resolves.
+    """
+
+    type: EventType
+    artifact_type: type[BaseModel] | str
+    artifact_id: str
+    timestamp: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    @property
+    def type_id(self) -> str:
+        """The stable id of the artifact's type."""
+        kind = self.artifact_type
+        return kind if isinstance(kind, str) else type_id_of(kind)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the event as plain JSON types."""
+        return {
+            "type": self.type.value,
+            "artifact_type": self.type_id,
+            "artifact_id": self.artifact_id,
+            "timestamp": self.timestamp.isoformat(),
+        }
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Event:
+        """Return the event of a dictionary; an unknown type stays the text it is."""
+        kind: type[BaseModel] | str = data["artifact_type"]
+        with suppress(TypeNotFoundError):
+            kind = resolve(data["artifact_type"])
+        event = cls(EventType(data["type"]), kind, data["artifact_id"])
+        if data.get("timestamp"):
+            event.timestamp = datetime.fromisoformat(data["timestamp"])
+        return event
+
+
+@dataclass(eq=False, slots=True)
+class QueueEntry:
+    """An event in the queue and the agents that still owe it an execution.
+
+    `owed` is `None` until the event is matched for the first time. `considered` names the agents
+    that were asked (in this process; it is not stored), so that one registered later is asked too.
+    """
+
+    event: Event
+    owed: list[str] | None = None
+    considered: frozenset[str] = frozenset()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the entry as plain JSON types."""
+        return {"event": self.event.to_dict(), "owed": self.owed}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> QueueEntry:
+        """Return the entry of a dictionary."""
+        return cls(Event.from_dict(data["event"]), data.get("owed"))

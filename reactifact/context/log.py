@@ -1,0 +1,156 @@
+"""The history of a line as commits, and what differs between two of its versions.
+
+Owns the way from records back to `Commit` objects and the published `diff` dictionary. Reads only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, cast
+
+from ..errors import StoreError
+from ..store import canonical
+from ..store.database import Objects
+from ..store.history import first_parents
+from ..store.layout import ListingRecord, Meta, Roots
+from ..store.line import Line
+from ..store.objects import Oid
+from ..store.records import CommitRecord, read_roots, subject
+from ..store.state import State
+from ..store.trees import compare, lookup
+from .codec import decode_payload
+from .commits import Commit, Read, StoredCommit, Write
+from .interrupts import DELIVERY_FIELDS
+from .operations import Create, Delete, Link, Operation, Unlink, Update
+from .types import resolve
+from .working import ACTION_TYPE
+
+
+def commits(line: Line) -> list[Commit]:
+    """Return the versioned commits of a line, the oldest first."""
+    line.seal()
+    found = [
+        _commit(line, oid, record)
+        for oid, record in first_parents(line.objects, line.tip)
+        if record is not None and record.context_version is not None
+    ]
+    return found[::-1]
+
+
+def _commit(line: Line, oid: Oid, record: CommitRecord) -> Commit:
+    return StoredCommit(
+        id=record.change,
+        author=record.author,
+        message=record.message or subject(record),
+        timestamp=datetime.fromisoformat(record.timestamp),
+        parent_id=record.parent_change,
+        context_version=record.context_version,
+        writes=[Write(*write) for write in record.writes],
+        load_operations=lambda: [_operation(line.objects, op) for op in record.operations],
+        load_reads=lambda: list(_reads(line, oid, record)),
+        details={"trigger": record.trigger, "generation": record.generation, **record.details},
+    )
+
+
+def _operation(objects: Objects, op: dict[str, Any]) -> Operation:
+    kind = op["type"]
+    if kind == "delete":
+        return Delete(op["artifact_id"])
+    if kind == "link":
+        return Link(op["artifact_id"], op["relation"], op["target_id"])
+    if kind == "unlink":
+        return Unlink(op["artifact_id"], op.get("relation"), op.get("target_id"))
+    model = resolve(op["data_type"])
+    data = decode_payload(
+        model, objects.read(op["payload"]).data, type_id=op["data_type"], revision=op.get("revision")
+    )
+    if kind == "create":
+        return Create(data, op["data_type"], op["artifact_id"], op["artifact_id"])
+    return Update(op["artifact_id"], data, op["data_type"])
+
+
+def _reads(line: Line, oid: Oid, record: CommitRecord) -> Iterator[Read]:
+    seen: set[str] = set()
+    for artifact_id, version in record.reads:
+        seen.add(artifact_id)
+        yield Read(artifact_id, version)
+    for listing in (ListingRecord(*raw) for raw in record.listings):
+        state = _snapshot(line, oid, listing)
+        for artifact_id in state.ids_of([listing.type_id]):
+            stored = state.stored(artifact_id)
+            if artifact_id not in seen and stored is not None:
+                seen.add(artifact_id)
+                yield Read(artifact_id, stored.meta.version)
+
+
+def _snapshot(line: Line, oid: Oid, listing: ListingRecord) -> State:
+    for earlier, record in first_parents(line.objects, oid):
+        if record is not None and record.change == listing.change:
+            roots = read_roots(line.objects, earlier)
+            return State(line.objects, roots, listing.sequence, line.state.indexes)
+    raise StoreError(
+        f"the snapshot {listing.change!r}, in which {listing.type_id} was listed, is no longer in "
+        f"the history: it was compacted, so the reads of this commit cannot be unfolded"
+    )
+
+
+def roots_of_version(line: Line, version: int) -> Roots:
+    """Return the subtrees of the commit with a context version; 0 is the empty state."""
+    line.seal()
+    if version == 0:
+        return Roots()
+    for oid, record in first_parents(line.objects, line.tip):
+        if record is not None and record.context_version == version:
+            return read_roots(line.objects, oid)
+    raise ValueError(f"there is no commit with context version {version}: it was compacted away")
+
+
+def diff(line: Line, old: int, new: int) -> dict[str, Any]:
+    """Compare the committed state of two context versions.
+
+    Raises `ValueError` unless `0 <= old <= new <= version`.
+    """
+    if not 0 <= old <= new <= line.version:
+        raise ValueError(f"cannot compare versions {old} and {new}: choose 0 <= a <= b <= {line.version}")
+    before, after = roots_of_version(line, old), roots_of_version(line, new)
+    found: dict[str, dict[str, Any]] = {"added": {}, "removed": {}, "changed": {}}
+    for path, left, right in compare(line.objects, before.meta, after.meta):
+        was = committed_data(line.objects, left)
+        now = committed_data(line.objects, right)
+        if was == now:
+            continue
+        artifact_id = _id_at(line.objects, before if left else after, path)
+        if was is None:
+            found["added"][artifact_id] = now
+        elif now is None:
+            found["removed"][artifact_id] = was
+        else:
+            found["changed"][artifact_id] = {"old": was, "new": now}
+    return {kind: dict(sorted(entries.items())) for kind, entries in found.items()}
+
+
+def _id_at(objects: Objects, roots: Roots, path: tuple[str, ...]) -> str:
+    entry = lookup(objects, roots.meta, path)
+    assert entry is not None
+    return Meta.decode(objects.read(entry.oid).data).id
+
+
+def committed_data(objects: Objects, oid: Oid | None) -> dict[str, Any] | None:
+    """Return the data that the last versioned commit gave an artifact, `None` when none did."""
+    meta = None if oid is None else Meta.decode(objects.read(oid).data)
+    while meta is not None and meta.commit is None:
+        previous = meta.previous
+        meta = None if previous is None else Meta.decode(objects.read(previous).data)
+    return None if meta is None else plain_data(objects, meta)
+
+
+def plain_data(objects: Objects, meta: Meta) -> dict[str, Any]:
+    """Return the stored data of a version as plain JSON types, without its class.
+
+    An action comes with the delivery fields it had when it was planned.
+    """
+    data: Any = canonical.decode(objects.read(meta.payload).data)
+    if meta.type_id == ACTION_TYPE:
+        data = {**data, **dict(zip(DELIVERY_FIELDS, ("pending", 0, None, None), strict=True))}
+    return cast("dict[str, Any]", data)

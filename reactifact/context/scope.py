@@ -1,0 +1,43 @@
+"""Which execution the present code runs in, so that a context can answer with its view.
+
+Owns the context variable behind `call.context`: inside an execution every method of a context
+works on the execution's own view, also through a variable that was captured outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .context import Context
+    from .working import Working
+
+
+class Scope:
+    """One execution: the context it belongs to and its own view of it."""
+
+    def __init__(self, context: Context, working: Working, effects: Any = None) -> None:
+        self.context = context
+        self.working = working
+        self.effects = effects
+
+
+_scope: ContextVar[Scope | None] = ContextVar("reactifact_scope", default=None)
+
+
+def current_scope() -> Scope | None:
+    """Return the execution that the present code runs in, or `None`."""
+    return _scope.get()
+
+
+@contextmanager
+def entered(scope: Scope | None) -> Iterator[None]:
+    """Run a block inside a scope (`None`: outside of any)."""
+    token = _scope.set(scope)
+    try:
+        yield
+    finally:
+        _scope.reset(token)

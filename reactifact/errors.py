@@ -1,0 +1,74 @@
+"""The one tree of exceptions that reactifact raises for its own reasons.
+
+Each message names the thing, the cause and the next step. Errors of user code (a produce, a
+condition, a dispatcher) are never wrapped: they reach the caller as they were raised.
+"""
+
+from __future__ import annotations
+
+
+class ReactifactError(Exception):
+    """Base of every error that reactifact raises for its own reasons."""
+
+
+class StoreError(ReactifactError):
+    """A store cannot be opened, read or written."""
+
+
+class NotAStore(StoreError):
+    """The path holds something that is not a store this version can use."""
+
+
+class FormatTooNew(StoreError):
+    """The store was written by a newer reactifact than this one."""
+
+
+class MissingObject(StoreError, LookupError):
+    """An object that the history names is not in the store."""
+
+    def __init__(self, oid: str, where: str) -> None:
+        super().__init__(
+            f"object {oid} is missing from {where}: the store is damaged or was cloned in part; "
+            f"run `git fsck` on it and fetch the object from a clone or a backup"
+        )
+        self.oid = oid
+
+
+class Contention(StoreError):
+    """A ref was moved by somebody else between our read and our write."""
+
+
+class StaleSession(Contention):
+    """The branch moved in the store since this context was loaded; nothing was written."""
+
+
+class SessionBusy(StoreError):
+    """Another runner or drain holds the lock of this session."""
+
+
+class InvalidName(ReactifactError, ValueError):
+    """An id or a name that cannot be stored (empty, too long, or not encodable as UTF-8)."""
+
+
+class PayloadError(ReactifactError, ValueError):
+    """A payload that would not come back equal from storage; nothing was written."""
+
+
+class UnreadablePayload(ReactifactError, ValueError):
+    """A stored payload does not fit its model (any more), and no migrate hook made it fit."""
+
+
+class TypeNotFoundError(ReactifactError, LookupError):
+    """A type id for which this process has no model; the data stays as it is in the store."""
+
+
+class ReactifactWarning(UserWarning):
+    """Something works now and will not later; the text says what to do about it."""
+
+
+class ArtifactMutated(ReactifactError, RuntimeError):
+    """The data of an artifact was changed in place instead of through an effect or `update`."""
+
+
+class IntentConflict(ReactifactError, ValueError):
+    """Two different actions were planned under one idempotency key."""

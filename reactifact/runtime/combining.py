@@ -1,0 +1,119 @@
+"""Two patches of one generation on one artifact: combine them, or run the later one again.
+
+Owns the rule: different top-level fields combine against the snapshot and are validated again; the
+same field goes to the type's registered merge function; otherwise the later execution in plan order
+is run again in the next generation on the new state. Nothing is lost silently.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from ..context.applying import Prepared
+from ..context.codec import decode_payload
+from ..context.operations import Delete
+from ..context.types import merge_function_of
+from ..context.working import Encoded, encode
+from ..store import canonical
+from ..store.state import State, Stored
+
+
+class RunAgain(Exception):
+    """The patch stands against one that was committed before it in this generation."""
+
+
+def combine(prepared: list[Prepared], snapshot: State, live: State) -> list[Prepared]:
+    """Return a patch as it applies to the live state. Raises `RunAgain` where it cannot.
+
+    `snapshot` is what the execution saw, `live` the state after the earlier patches.
+    """
+    contested = {
+        item.artifact_id
+        for item in prepared
+        if (item.encoded is not None or isinstance(item.operation, Delete))
+        and _oid(snapshot.stored(item.artifact_id)) != _oid(live.stored(item.artifact_id))
+    }
+    for artifact_id in sorted(contested):
+        prepared = _combine_one(artifact_id, prepared, snapshot, live)
+    return prepared
+
+
+def _oid(stored: Stored | None) -> str | None:
+    return None if stored is None else stored.meta.payload
+
+
+def _combine_one(artifact_id: str, prepared: list[Prepared], snapshot: State, live: State) -> list[Prepared]:
+    mine = [item for item in prepared if item.artifact_id == artifact_id]
+    last = [item for item in mine if item.encoded or isinstance(item.operation, Delete)][-1]
+    now = live.stored(artifact_id)
+    if isinstance(last.operation, Delete):
+        if now is None:
+            return prepared
+        raise RunAgain(artifact_id)
+    if now is None:
+        raise RunAgain(artifact_id)
+    assert last.encoded is not None
+    before = snapshot.stored(artifact_id)
+    base = None if before is None else _encoded(before, snapshot, last.encoded)
+    merged = _merged(base, _encoded(now, live, last.encoded), last.encoded)
+    if merged is None:
+        raise RunAgain(artifact_id)
+    last.encoded = merged
+    return [
+        item for item in prepared if item is last or item.artifact_id != artifact_id or item.encoded is None
+    ]
+
+
+def _encoded(stored: Stored, state: State, like: Encoded) -> Encoded:
+    meta = stored.meta
+    return Encoded(meta.type_id, state.payload(meta), meta.revision, like.model)
+
+
+def _merged(base: Encoded | None, theirs: Encoded, mine: Encoded) -> Encoded | None:
+    """Return what both patches together make of an artifact, `None` where they disagree."""
+    if theirs.payload == mine.payload and theirs.type_id == mine.type_id:
+        return mine
+    if theirs.type_id != mine.type_id:
+        return None
+    merge = merge_function_of(mine.model)
+    if merge is not None:
+        both = merge(None if base is None else _model(base), _model(theirs), _model(mine))
+        return encode(both)
+    if base is None or base.type_id != mine.type_id:
+        return None
+    return _combined_fields(base, theirs, mine)
+
+
+def _model(encoded: Encoded) -> BaseModel:
+    return decode_payload(encoded.model, encoded.payload, type_id=encoded.type_id, revision=encoded.revision)
+
+
+def _combined_fields(base: Encoded, theirs: Encoded, mine: Encoded) -> Encoded | None:
+    old, first, second = (_fields(side) for side in (base, theirs, mine))
+    if old is None or first is None or second is None:
+        return None
+    result = dict(first)
+    for name in old.keys() | first.keys() | second.keys():
+        was, one, two = (side.get(name, _ABSENT) for side in (old, first, second))
+        if two == was or one == two:
+            continue
+        if one != was:
+            return None
+        if two is _ABSENT:
+            result.pop(name, None)
+        else:
+            result[name] = two
+    try:
+        return encode(_model(mine._replace(payload=canonical.encode(result))))
+    except (ValidationError, ValueError):
+        return None
+
+
+_ABSENT: Any = object()
+
+
+def _fields(encoded: Encoded) -> dict[str, Any] | None:
+    data = canonical.decode(encoded.payload)
+    return data if isinstance(data, dict) else None

@@ -1,0 +1,300 @@
+"""`Runtime`: agents over a context, as applications start them.
+
+Owns the public face of the loop: configuration, the entry points, reentrancy, hints and statistics.
+The loop itself is `turn`'s.
+"""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Literal, Protocol
+
+import anyio
+from anyio import to_thread
+
+from ..authoring.agents import Agent
+from ..authoring.request import current_request, reset_request, set_request
+from ..context import Context
+from ..context.events import Event
+from ..store.memory import MemoryBackend
+from . import registry, turn
+from .budget import Budget, RunOutcome, RunStats
+from .execution import Result
+from .outbox import Dispatcher, ErrorCallback
+
+SavePolicy = Literal["per_commit", "per_turn"]
+AgentErrorCallback = Callable[[Agent, Event, BaseException], Any]
+
+
+class Saves(Protocol):
+    """What a runtime needs of a session."""
+
+    session_id: str
+
+    async def save(self) -> None: ...
+
+
+class Runtime:
+    """Runs agents on the events of a context until nothing is left to react to.
+
+    With a `session` every generation is saved (`per_commit`) or the whole turn at its end
+    (`per_turn`). With a `dispatcher`, an async or sync function of the context and the action's
+    artifact, actions are delivered after the commit that decided them. An agent's error leaves
+    `arun` as it was raised, unless `isolate_errors` is set.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        agents: Sequence[Agent] | None = None,
+        max_concurrency: int | None = None,
+        session: Saves | None = None,
+        budget: Budget | None = None,
+        tracer: Any = None,
+        scheduler: Any = None,
+        isolate_errors: bool = False,
+        on_agent_error: AgentErrorCallback | None = None,
+        session_save_policy: SavePolicy = "per_commit",
+        dispatcher: Dispatcher | None = None,
+        on_dispatch_error: ErrorCallback | None = None,
+    ) -> None:
+        if tracer is not None:
+            raise ValueError("tracer= is not supported: read the commits of the store, or the log")
+        if session_save_policy not in ("per_commit", "per_turn"):
+            raise ValueError(
+                f"session_save_policy is 'per_commit' or 'per_turn', not {session_save_policy!r}"
+            )
+        self.context = context
+        self.agents: list[Agent] = []
+        for agent in agents or ():
+            self.register(agent)
+        self.max_concurrency = max_concurrency
+        self.session = session
+        self.budget = budget
+        self.scheduler = scheduler
+        self.isolate_errors = isolate_errors
+        self.on_agent_error = on_agent_error
+        self.session_save_policy = session_save_policy
+        self.dispatcher = dispatcher
+        self.on_dispatch_error = on_dispatch_error
+        self.last_stats: RunStats | None = None
+        self._turn: turn.Turn | None = None
+        self._info: registry.RunInfo | None = None
+        self._hinted: set[str] = set()
+
+    # -- configuration -------------------------------------------------------------------------
+
+    def register(self, agent: Agent) -> None:
+        """Add an agent. Raises `TypeError` for anything else."""
+        if not isinstance(agent, Agent):
+            raise TypeError(f"{agent!r} is no agent: pass an Agent (see create_agent)")
+        self.agents.append(agent)
+
+    @property
+    def saves_per_commit(self) -> bool:
+        """Whether each generation is saved."""
+        return self.session_save_policy == "per_commit"
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether a turn is in progress."""
+        return self._turn is not None
+
+    @property
+    def outcome(self) -> RunOutcome | None:
+        """How the last turn ended, `None` before the first."""
+        return None if self.last_stats is None else self.last_stats.outcome
+
+    # -- entry points --------------------------------------------------------------------------
+
+    async def arun(
+        self,
+        max_iterations: int = 100,
+        budget: Budget | None = None,
+        *,
+        request: Mapping[str, Any] | None = None,
+    ) -> int:
+        """Run a turn and return the number of executions.
+
+        Raises what an agent raised, the first failed delivery (after the others were tried and all
+        is saved), `StaleSession` when somebody else wrote the branch.
+        """
+        limits = self._limits(budget, max_iterations)
+        async with self._entered(limits, request) as current:
+            await self._run(current, current.run)
+        self._hint_at_silence(current)
+        return current.runs
+
+    async def arun_once(
+        self, budget: Budget | None = None, *, request: Mapping[str, Any] | None = None
+    ) -> int:
+        """Run one generation and return the number of executions."""
+        limits = self._limits(budget, 1)
+        async with self._entered(limits, request) as current:
+            current.saves = self.saves_per_commit
+            await self._run(current, current.run)
+        return current.runs
+
+    def run(self, *args: Any, **options: Any) -> int:
+        """Run a turn from code that is not async. Raises `RuntimeError` inside an event loop."""
+        return anyio.run(self._blocking("run", "arun", self.arun, args, options))
+
+    def run_once(self, *args: Any, **options: Any) -> int:
+        """Run one generation from code that is not async."""
+        return anyio.run(self._blocking("run_once", "arun_once", self.arun_once, args, options))
+
+    def _blocking(
+        self,
+        name: str,
+        instead: str,
+        method: Callable[..., Awaitable[int]],
+        args: tuple[Any, ...],
+        options: dict[str, Any],
+    ) -> Callable[[], Awaitable[int]]:
+        if _inside_a_loop():
+            raise RuntimeError(
+                f"runtime.{name}() cannot run inside an event loop (a notebook has one): "
+                f"use `await runtime.{instead}()`"
+            )
+
+        async def call() -> int:
+            return await method(*args, **options)
+
+        return call
+
+    async def flush_pending_actions(self) -> int:
+        """Deliver what waits, without a generation; return the number of actions tried."""
+        if self.dispatcher is None:
+            return 0
+        async with self._entered(self._limits(None, 0), None):
+            drained = await turn.deliver(self)
+            if drained.tried and self.session is not None:
+                await self.session.save()
+            drained.raise_first()
+        return drained.tried
+
+    def request_stop(self) -> None:
+        """Let the generation in progress finish, and start no other in this turn."""
+        if self._turn is not None:
+            self._turn.stopping = True
+
+    # -- one turn ------------------------------------------------------------------------------
+
+    def _limits(self, budget: Budget | None, max_iterations: int) -> turn.Limits:
+        chosen = budget if budget is not None else self.budget
+        if chosen is not None and chosen.max_iterations is not None and max_iterations > 1:
+            max_iterations = chosen.max_iterations
+        return turn.Limits(chosen, max_iterations)
+
+    @asynccontextmanager
+    async def _entered(
+        self, limits: turn.Limits, request: Mapping[str, Any] | None
+    ) -> AsyncIterator[turn.Turn]:
+        """Register a turn for its length, with its lock, request and statistics."""
+        if self._turn is not None:
+            raise RuntimeError(
+                "this runtime is running a turn already and is not reentrant: await it first, or "
+                "make another Runtime for another context"
+            )
+        clock = self.context.resources.clock
+        current = turn.Turn(self, uuid.uuid4().hex, limits, clock.monotonic())
+        self._turn = current
+        token = set_request(request)
+        session_id = "" if self.session is None else self.session.session_id
+        info = registry.RunInfo(current.run_id, session_id, clock.now(), current_request(), id(self))
+        self._info = info
+        registry.enter(info)
+        try:
+            async with self._run_lock():
+                yield current
+        finally:
+            registry.leave(info)
+            reset_request(token)
+            self.last_stats = current.stats()
+            self._turn = self._info = None
+
+    @asynccontextmanager
+    async def _run_lock(self) -> AsyncIterator[None]:
+        """Hold the branch's run lock: one runner a branch at a time, in all processes."""
+        line = self.context.line
+        backend = line.database.backend
+        if line.ref is None or isinstance(backend, MemoryBackend):
+            yield
+            return
+        lock = backend.lock(f"run {line.session}/{line.branch}")
+        await to_thread.run_sync(lock.__enter__)
+        try:
+            yield
+        finally:
+            with anyio.CancelScope(shield=True):
+                await to_thread.run_sync(lock.__exit__, None, None, None)
+
+    async def _run(self, current: turn.Turn, body: Callable[[], Awaitable[None]]) -> None:
+        info = self._info
+        assert info is not None
+        clock = self.context.resources.clock
+        expired = await turn.within(clock, current.limits.max_seconds, body, info.scope)
+        if info.is_cancelled:
+            _raise_cancelled(info.run_id)
+        if expired:
+            current.outcome = RunOutcome.BUDGET_TIME_EXCEEDED
+            if self.session is not None and self.saves_per_commit:
+                await self.session.save()
+        await current.finish()
+
+    # -- for the turn --------------------------------------------------------------------------
+
+    def note_generation(self, number: int) -> None:
+        """Show the number of the running generation in `active_runs()`."""
+        if self._info is not None:
+            self._info.generation = number
+
+    async def report_agent_error(self, result: Result) -> None:
+        """Tell the application about an isolated error."""
+        if self.on_agent_error is not None and result.error is not None:
+            answer = self.on_agent_error(result.work.agent, result.work.event, result.error)
+            if isinstance(answer, Awaitable):
+                await answer
+
+    def warn_without_dispatcher(self) -> None:
+        """Say once, on stderr, that actions wait and nobody delivers them."""
+        if self.dispatcher is None and self.context.has_actions():
+            waiting = len(self.context.pending_actions())
+            if waiting:
+                self._hint(
+                    "dispatcher",
+                    f"reactifact: {waiting} pending action(s), but the Runtime has "
+                    f"no dispatcher=: they stay pending",
+                )
+
+    def _hint_at_silence(self, current: turn.Turn) -> None:
+        if current.runs == 0 and self.agents and current.outcome == RunOutcome.COMPLETED:
+            self._hint(
+                "silence",
+                f"reactifact: None of the {len(self.agents)} agents ran: no event matched a "
+                f"consume of theirs (types are matched exactly)",
+            )
+
+    def _hint(self, kind: str, text: str) -> None:
+        if kind not in self._hinted:
+            self._hinted.add(kind)
+            print(text, file=sys.stderr)
+
+
+def _inside_a_loop() -> bool:
+    try:
+        anyio.get_current_task()
+    except Exception:  # each backend has its own error for "no event loop"
+        return False
+    return True
+
+
+def _raise_cancelled(run_id: str) -> None:
+    """Tell the awaiter of a cancelled turn, in the way of its event loop."""
+    cancelled = anyio.get_cancelled_exc_class()
+    if cancelled.__module__.startswith("asyncio"):
+        raise cancelled()
+    raise registry.RunCancelled(f"run {run_id} was cancelled by cancel_run")

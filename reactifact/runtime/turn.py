@@ -1,0 +1,233 @@
+"""A turn: generations until nothing is left to react to, or a budget ends it.
+
+Owns the loop of one `arun`, its deadline and stop, when it saves and when it delivers, and its
+statistics. One generation's work is `generation`'s, one drain `outbox`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from anyio import CancelScope, create_task_group
+
+from ..context import Context
+from ..context.publishing import ensure_attached, publish
+from ..store.memory import MemoryBackend
+from . import generation, outbox
+from .budget import Budget, BudgetTracker, RunOutcome, RunStats
+from .execution import Result
+from .planning import Work
+
+if TYPE_CHECKING:
+    from .runtime import Runtime
+
+
+@dataclass(slots=True)
+class Limits:
+    """What one turn may do."""
+
+    budget: Budget | None
+    max_iterations: int
+
+    @property
+    def max_runs(self) -> int | None:
+        """The number of executions, `None` for no limit."""
+        return None if self.budget is None else self.budget.max_runs
+
+    @property
+    def max_seconds(self) -> float | None:
+        """The deadline in seconds from the start, `None` for no limit."""
+        return None if self.budget is None else self.budget.max_seconds
+
+
+@dataclass(slots=True)
+class Turn:
+    """One turn in progress."""
+
+    runtime: Runtime
+    run_id: str
+    limits: Limits
+    started: float
+    saves: bool = True
+    runs: int = 0
+    iterations: int = 0
+    errors: int = 0
+    outcome: RunOutcome = RunOutcome.COMPLETED
+    tracker: BudgetTracker = field(default_factory=BudgetTracker)
+    stopping: bool = False
+    known: generation.Plan | None = None
+
+    @property
+    def context(self) -> Context:
+        """The context the turn works on."""
+        return self.runtime.context
+
+    def stats(self) -> RunStats:
+        """Return what the turn did so far."""
+        return RunStats(
+            runs=self.runs,
+            iterations=self.iterations,
+            outcome=self.outcome,
+            duration=self.context.resources.clock.monotonic() - self.started,
+            errors=self.errors,
+            prompt_tokens=self.tracker.prompt_tokens,
+            completion_tokens=self.tracker.completion_tokens,
+            cost=self.tracker.cost,
+        )
+
+    # -- the loop ------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Run generations until the turn ends; sets `outcome`."""
+        self.outcome = RunOutcome.ITERATIONS_EXHAUSTED
+        for _ in range(self.limits.max_iterations):
+            ended = self._ended()
+            if ended is not None:
+                self.outcome = ended
+                return
+            if await self.run_generation() == 0 and not self._has_work():
+                self.outcome = RunOutcome.COMPLETED
+                return
+        self.outcome = self._ended() or self.outcome
+
+    def _ended(self) -> RunOutcome | None:
+        """Return why no further generation may start, or `None`."""
+        if self.stopping:
+            return RunOutcome.STOPPED
+        if self.limits.max_runs is not None and self.runs >= self.limits.max_runs and self._has_work():
+            return RunOutcome.BUDGET_RUNS_EXCEEDED
+        return self.tracker.exhausted(self.limits.budget)
+
+    def _has_work(self) -> bool:
+        if self.context.queue:
+            return True
+        return self._delivers_now and bool(self.context.pending_actions())
+
+    @property
+    def _delivers_now(self) -> bool:
+        """Whether each generation drains the outbox."""
+        return self.runtime.dispatcher is not None and self.runtime.saves_per_commit
+
+    async def run_generation(self) -> int:
+        """Run one generation and return the number of executions."""
+        runtime, context = self.runtime, self.context
+        runtime.warn_without_dispatcher()
+        planned = generation.plan(context, runtime.agents, self.known)
+        self.known = None
+        work = self._within_budget(planned.work)
+        if work:
+            self.iterations += 1
+            runtime.note_generation(self.iterations)
+            await self._execute(planned, work)
+        else:
+            generation.consume(context, planned.batch, [])
+        errors = await self._deliver() if self._delivers_now else None
+        self.known = generation.plan(context, runtime.agents, self.known)
+        await self._save()
+        if errors is not None:
+            errors.raise_first()
+        return len(work)
+
+    def _within_budget(self, work: list[Work]) -> list[Work]:
+        if self.limits.max_runs is None:
+            return work
+        return work[: max(0, self.limits.max_runs - self.runs)]
+
+    async def _execute(self, planned: generation.Plan, work: list[Work]) -> None:
+        context, runtime = self.context, self.runtime
+        snapshot = context.line.snapshot()
+        results = await generation.run_all(context, work, snapshot, runtime.max_concurrency)
+        self.runs += len(results)
+        results = await self._without_failures(results)
+        number = (context.line.record.generation if context.line.record else 0) + 1
+        labels = generation.Labels(self.run_id, number)
+        done = generation.commit_all(context, results, snapshot, labels)
+        self._consume(planned, work, done.again)
+        self.known = generation.plan(context, runtime.agents)  # so that the commit can say what is owed
+
+    def _consume(self, planned: generation.Plan, work: list[Work], again: list[Work]) -> None:
+        """Take the batch off the queue; what the budget cut stays owed."""
+        started = {id(item) for item in work}
+        cut = [item for item in planned.work if id(item) not in started]
+        generation.consume(self.context, planned.batch, [*again, *cut])
+
+    async def _without_failures(self, results: list[Result]) -> list[Result]:
+        """Return the results that succeeded; raise the first failure unless errors are isolated."""
+        failed = [result for result in results if result.error is not None]
+        if not failed:
+            return results
+        self.errors += len(failed)
+        if not self.runtime.isolate_errors:
+            await self._save()
+            assert failed[0].error is not None
+            raise failed[0].error
+        for result in failed:
+            await self.runtime.report_agent_error(result)
+        return [result for result in results if result.error is None]
+
+    # -- saving and delivering -----------------------------------------------------------------
+
+    async def _save(self) -> None:
+        if self.saves and self.runtime.session is not None and self.runtime.saves_per_commit:
+            await self.runtime.session.save()
+
+    async def _deliver(self) -> outbox.Drained:
+        return await deliver(self.runtime)
+
+    async def finish(self) -> None:
+        """End the turn: under `per_turn`, save it and then deliver what it decided."""
+        runtime = self.runtime
+        if runtime.saves_per_commit or not self.saves:
+            return
+        if runtime.session is not None:
+            await runtime.session.save()
+        if runtime.dispatcher is not None:
+            (await deliver(runtime)).raise_first()
+
+
+async def deliver(runtime: Runtime) -> outbox.Drained:
+    """Write what was decided, then send it. Nothing is sent that is not in the store."""
+    context = runtime.context
+    assert runtime.dispatcher is not None
+    if not context.has_actions():
+        return outbox.Drained()
+    if ensure_attached(context) or not isinstance(context.line.database.backend, MemoryBackend):
+        await publish(context)
+    return await outbox.drain(context, runtime.dispatcher, runtime.on_dispatch_error, runtime.agents)
+
+
+async def within(
+    clock: Any, seconds: float | None, body: Callable[[], Awaitable[None]], scope: CancelScope
+) -> bool:
+    """Run `body`, cancelling it after `seconds` of the clock; return whether that happened.
+
+    An exception of `body` comes out as it was raised. `scope` cancels it from outside.
+    """
+    if seconds is None:
+        with scope:
+            await body()
+        return False
+    failure: BaseException | None = None
+    expired = False
+    deadline = CancelScope()
+
+    async with create_task_group() as group:
+
+        async def watch() -> None:
+            nonlocal expired
+            await clock.sleep(seconds)
+            expired = True
+            deadline.cancel()
+
+        group.start_soon(watch)
+        try:
+            with scope, deadline:
+                await body()
+        except Exception as error:
+            failure = error
+        group.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+    return expired and deadline.cancelled_caught

@@ -1,0 +1,110 @@
+"""Saving a context under a session and a branch, and listing what a store holds.
+
+Owns the rule that saving never loses commits: a branch moves only to a commit that contains what
+it holds.
+"""
+
+from __future__ import annotations
+
+from anyio import to_thread
+
+from ..context import Context
+from ..context.merging import copy_history
+from ..context.publishing import publish
+from ..errors import StaleSession
+from ..store.database import Database
+from ..store.history import is_ancestor
+from ..store.ledger import Ledger
+from ..store.line import MAIN, Line
+from ..store.names import branch_ref, is_ledger_ref, parse_ref
+from ..store.records import require_record
+
+
+async def save_as(
+    database: Database, context: Context, session_id: str, branch: str, *, is_session: bool
+) -> None:
+    """Write a context as a branch of a session. Raises `StaleSession` where commits would be lost."""
+    line = context.line
+    ref = branch_ref(session_id, branch)
+    if line.ref == ref and line.database is database:
+        await publish(context)
+        return
+    context.note_queue()
+    if line.record is None:
+        line.is_session = is_session
+        line.begin_session(context.resources.clock.now())
+        context.note_queue()
+    if line.ref is None and line.database is database:
+        await _attach(context, session_id, branch)
+        return
+    twin = Context.over(_copy(line, database, session_id, branch), context.resources)
+    twin.line.is_session = is_session
+    twin.queue[:] = list(context.queue)
+    await _attach(twin, session_id, branch)
+
+
+def _copy(line: Line, database: Database, session_id: str, branch: str) -> Line:
+    """Return a detached line on the same commit, in the database it is to be saved to."""
+    twin = line.fork_off(branch)
+    if line.database is database:
+        return twin
+    assert twin.tip is not None
+    ledger = Ledger(database, session_id)
+    ledger.refresh()
+    moved = Line(database, ledger, session_id, branch)
+    copy_history(twin.objects, moved.objects, twin.tip, set())
+    moved.move_to(twin.tip)
+    moved.take_ledger(line.ledger)
+    return moved
+
+
+async def _attach(context: Context, session_id: str, branch: str) -> None:
+    line = context.line
+    ref = branch_ref(session_id, branch)
+    refs = await to_thread.run_sync(line.database.backend.refs, ref)
+    held = refs.get(ref)
+    tip = line.seal()
+    assert tip is not None
+    if held is not None and not is_ancestor(line.objects, held, tip):
+        raise StaleSession(
+            f"branch {branch!r} of session {session_id!r} holds commits that this context does not "
+            f"contain, and saving would lose them: load the branch and merge it first, delete it, "
+            f"or save under another name"
+        )
+    line.attach(session_id, branch, held)
+    await publish(context)
+
+
+def sessions(database: Database) -> list[str]:
+    """Return the ids of all sessions that have a line of their own, sorted."""
+    found = set()
+    for ref, oid in database.backend.refs("refs/heads/").items():
+        if not ref.endswith(f"/{MAIN}"):
+            continue
+        name = whole_names(database, ref, oid)
+        if name is not None and name[1] == MAIN:
+            found.add(name[0])
+    return sorted(found)
+
+
+def branches(database: Database, session_id: str) -> dict[str, str]:
+    """Return the branches of a session, by name, with the commit each stands on."""
+    prefix = branch_ref(session_id, MAIN).rpartition("/")[0] + "/"
+    found = {}
+    for ref, oid in database.backend.refs(prefix).items():
+        name = whole_names(database, ref, oid)
+        if name is not None:
+            found[name[1]] = oid
+    return dict(sorted(found.items()))
+
+
+def whole_names(database: Database, ref: str, oid: str) -> tuple[str, str] | None:
+    """Return (session, branch) of a ref, `None` for a ledger or a ref that is not ours."""
+    parsed = parse_ref(ref)
+    if parsed is None or is_ledger_ref(ref):
+        return None
+    session, branch = parsed
+    if session is None or branch is None:
+        record = require_record(database, oid, ref)
+        return record.session, record.branch
+    return session, branch

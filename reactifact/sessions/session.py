@@ -1,0 +1,143 @@
+"""Sessions: `SessionStore` opens them, `Session` saves and deletes one.
+
+Owns the life of a session's own line (`main`). Branches beside it are `branching`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+from anyio import to_thread
+
+from ..context import Context
+from ..context.publishing import publish
+from ..context.resources import RuntimeResources
+from ..store.line import MAIN, Line
+from ..store.names import branch_ref, encode_name
+from ..store.protocol import RefUpdate
+from . import lines
+from .stores import Durability, StoreLike, open_database
+
+
+class Session:
+    """One session that is open: its id, its context, and whether it was there before."""
+
+    def __init__(self, store: SessionStore, session_id: str, context: Context, loaded: bool) -> None:
+        self.store = store
+        self.session_id = session_id
+        self.context = context
+        self.loaded = loaded
+
+    async def save(self) -> None:
+        """Commit direct changes and write everything. Raises `StaleSession`."""
+        await publish(self.context)
+
+    async def delete(self) -> None:
+        """Remove the session with all its branches and its ledger from the store."""
+        await self.store.delete_session(self.session_id)
+
+    def __repr__(self) -> str:
+        return f"Session({self.session_id!r}, loaded={self.loaded})"
+
+
+class SessionStore:
+    """The sessions of one store.
+
+    `backend` is a path (a bare git repository, made when absent) or a backend object.
+    `durability="full"` syncs every publication; `"os"` survives a killed process but not a power
+    cut. `compact_every` bounds the store's files: small packs are merged from time to time, history
+    stays; `None` leaves them alone.
+    """
+
+    def __init__(
+        self,
+        backend: StoreLike,
+        compact_every: int | None = 100,
+        *,
+        durability: Durability = "full",
+    ) -> None:
+        self.compact_every = compact_every
+        self.database = open_database(backend, durability=durability)
+
+    async def open(self, session_id: str, resources: RuntimeResources | None = None) -> Session:
+        """Open a session; one that is new is written with its first save.
+
+        Raises `InvalidName` for an id that cannot be stored, `FormatTooNew`, `MissingObject`.
+        """
+        encode_name(session_id)
+        line = await to_thread.run_sync(Line.load, self.database, session_id, MAIN)
+        loaded = line is not None
+        if line is None:
+            line = await to_thread.run_sync(
+                partial(Line.begin, self.database, session_id, MAIN, attached=True)
+            )
+            line.is_session = True
+        return Session(self, session_id, Context.over(line, resources), loaded)
+
+    async def load_session(
+        self, session_id: str, resources: RuntimeResources | None = None
+    ) -> Context | None:
+        """Return the context of a session, or `None`."""
+        line = await to_thread.run_sync(Line.load, self.database, session_id, MAIN)
+        return None if line is None else Context.over(line, resources)
+
+    async def save_session(self, session_id: str, context: Context) -> None:
+        """Write a context as a session's own line. Raises `StaleSession`."""
+        await lines.save_as(self.database, context, session_id, MAIN, is_session=True)
+
+    async def has_session(self, session_id: str) -> bool:
+        """Tell whether a session is stored."""
+        ref = branch_ref(session_id, MAIN)
+        return ref in await to_thread.run_sync(self.database.backend.refs, ref)
+
+    async def list_sessions(self) -> list[str]:
+        """Return the ids of all stored sessions, sorted."""
+        return await to_thread.run_sync(lines.sessions, self.database)
+
+    async def delete_session(self, session_id: str) -> None:
+        """Remove a session with all its branches and its ledger; one that is absent is fine."""
+        await to_thread.run_sync(self._delete, session_id)
+
+    def _delete(self, session_id: str) -> None:
+        backend = self.database.backend
+        prefix = branch_ref(session_id, MAIN).rpartition("/")[0] + "/"
+        refs = backend.refs(prefix)
+        backend.write({}, [RefUpdate(name, oid, None) for name, oid in sorted(refs.items())])
+
+    @asynccontextmanager
+    async def edit(
+        self,
+        session_id: str,
+        branch: str = MAIN,
+        *,
+        author: str = "application",
+        message: str = "",
+        resources: RuntimeResources | None = None,
+    ) -> AsyncIterator[Context]:
+        """Make one versioned commit of what is done inside the block, or none when it raises.
+
+        For code that wants the store without the reactive loop. Raises `StaleSession` when
+        somebody else wrote the branch meanwhile; nothing is written then.
+        """
+        context = await self._context(session_id, branch, resources)
+        yield context
+        context.commit_edit(author=author, message=message)
+        context.drain_events()
+        await publish(context)
+
+    async def _context(self, session_id: str, branch: str, resources: RuntimeResources | None) -> Context:
+        if branch == MAIN:
+            return (await self.open(session_id, resources)).context
+        line = await to_thread.run_sync(Line.load, self.database, session_id, branch)
+        if line is None:
+            raise KeyError(
+                f"session {session_id!r} has no branch {branch!r}: fork one with context.branch() "
+                f"and BranchStore.save_branch"
+            )
+        return Context.over(line, resources)
+
+    async def aclose(self) -> None:
+        """Give back files and descriptors."""
+        await to_thread.run_sync(self.database.backend.close)

@@ -1,0 +1,7 @@
+"""The default store: a bare git repository. The only package that imports pygit2."""
+
+from __future__ import annotations
+
+from .backend import GitBackend
+
+__all__ = ["GitBackend"]

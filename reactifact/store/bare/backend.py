@@ -1,0 +1,284 @@
+"""`GitBackend`: a bare repository as an `ObjectBackend`.
+
+It owns the order of things: objects are published and synced before a ref moves to them, and their
+pack is kept from git's collector until it has. The parts of it stand beside: packs, refs, `HEAD`,
+locks, maintenance, and the repository itself.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+import pygit2
+from pygit2.enums import ObjectType
+
+from ...errors import MissingObject, SessionBusy, StoreError
+from ..checks import check_objects, check_oid, check_ref_name
+from ..objects import GitObject, Kind, Oid
+from ..protocol import RefUpdate
+from .files import os_errors
+from .head import Head
+from .locks import LockFolder
+from .maintenance import TRIGGER, PackMerger
+from .pack import build_pack
+from .pack_folder import PackFolder
+from .recent import RecentObjects
+from .refs import RefFolder
+from .repository import open_repository, require_settled, settle
+
+Durability = Literal["full", "os"]
+
+_KINDS: dict[int, Kind] = {
+    ObjectType.COMMIT: "commit",
+    ObjectType.TREE: "tree",
+    ObjectType.BLOB: "blob",
+    ObjectType.TAG: "tag",
+}
+
+
+class GitBackend:
+    """Objects and refs in the bare repository at `path`, which is made if there is nothing there.
+
+    With `durability="full"` a write is on stable storage when it returns; with `"os"` it survives
+    the death of the process, not a power cut. `fault`, if set, is called with the name of each step
+    of a write that has just been done, so that tests can kill, pause or fail there.
+
+    Raises `NotAStore` when `path` holds something else, or nothing and `create` is false.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, durability: Durability = "full", create: bool = True
+    ) -> None:
+        if durability not in ("full", "os"):
+            raise ValueError(f"durability is 'full' or 'os', not {durability!r}")
+        self.fault: Callable[[str], None] | None = None
+        self._location = os.fspath(path)
+        self._path = Path(os.path.realpath(self._location))
+        self._sync = durability == "full"
+        self._durability = durability
+        repository = open_repository(self._path, self._location, create=create, sync=self._sync)
+        git_dir = os.path.normpath(repository.path)
+        self._objects_path = f"{git_dir}/objects"
+        self._locks = LockFolder(f"{git_dir}/reactifact/locks", self._location)
+        self._packs = PackFolder(
+            f"{self._objects_path}/pack", f"{git_dir}/reactifact/writers", sync=self._sync, step=self._step
+        )
+        self._merger = PackMerger(self._packs, self._step)
+        self._refs = RefFolder(git_dir, self._location, self._locks, sync=self._sync, step=self._step)
+        self._head = Head(git_dir, self._refs, self._locks, sync=self._sync, step=self._step)
+        self._recent = RecentObjects()
+        self._mutex = threading.Lock()
+        self._repository: pygit2.Repository | None = repository
+        self._database: pygit2.Odb | None = None
+        with os_errors(self._location, "opening"):
+            self._settled = settle(repository, self._locks, sync=self._sync)
+            if self._packs.needs_sweep() and os.access(self._packs.folder, os.W_OK):
+                self._sweep()
+            self._count_packs()
+
+    @property
+    def location(self) -> str:
+        """The path as it was given."""
+        return self._location
+
+    @property
+    def is_local(self) -> bool:
+        """Always true."""
+        return True
+
+    @property
+    def durability(self) -> Durability:
+        """`full` or `os`."""
+        return self._durability
+
+    @property
+    def repository(self) -> pygit2.Repository:
+        """The repository as pygit2 has it, for reading what this class has no method for."""
+        with self._mutex:
+            if self._repository is None:
+                self._repository = open_repository(self._path, self._location, create=False, sync=self._sync)
+            return self._repository
+
+    @property
+    def needs_maintenance(self) -> bool:
+        """True when so many small packs have come together that `maintain` is due. Costs nothing."""
+        return self._small_packs >= TRIGGER
+
+    def read_many(self, oids: Iterable[Oid]) -> dict[Oid, GitObject]:
+        """Return every object asked for.
+
+        Raises `MissingObject` for the first that is absent, `StoreError` for one that is damaged.
+        """
+        found: dict[Oid, GitObject] = {}
+        for oid in oids:
+            if oid not in found:
+                found[oid] = self._recent.get(oid) or self._read(oid)
+        return found
+
+    def refs(self, prefix: str = "refs/") -> dict[str, Oid]:
+        """Return the refs whose full name starts with `prefix`, in order of name.
+
+        A ref whose file is damaged is left out; `damaged_refs` names it, and moving it raises.
+        """
+        with os_errors(self._location, "reading refs of"):
+            return self._refs.list(prefix)
+
+    def damaged_refs(self) -> tuple[str, ...]:
+        """Return the names of the refs whose files hold no object id."""
+        with os_errors(self._location, "reading refs of"):
+            return self._refs.damaged()
+
+    def write(self, objects: Mapping[Oid, GitObject], updates: Sequence[RefUpdate] = ()) -> None:
+        """Publish `objects` as one pack, then move the refs in the order given.
+
+        When this returns everything is as durable as promised. Raises `Contention` when a ref does
+        not hold what is expected (those before it have moved), `MissingObject` when a ref would point
+        at nothing, `StoreError` when the disk refuses; the store stays usable after each.
+        """
+        check_objects(objects)
+        for update in updates:
+            check_ref_name(update.name)
+        with os_errors(self._location, "writing to"):
+            self._settle()
+            self._refuse_early(updates)
+            self._require_targets(objects, updates)
+            if not objects:
+                self._move(updates)
+                return
+            packed = build_pack(objects)
+            with self._packs.published([packed.pack], lambda: packed.idx):
+                self._recent.add(objects)
+                self._move(updates)
+        with self._mutex:
+            self._small_packs += 1
+
+    @contextmanager
+    def lock(self, name: str, *, wait: float = 0.0) -> Iterator[None]:
+        """Hold the named lock for the length of a `with`, against threads and processes.
+
+        Raises `SessionBusy`, naming the holder, when it is not had within `wait` seconds.
+        """
+        with os_errors(self._location, "locking"):
+            lock = self._locks.take(name, wait)
+        try:
+            yield
+        finally:
+            lock.release(unlink=True)
+
+    def maintain(self) -> bool:
+        """Sweep what killed writers left and merge small packs; call it in a worker thread.
+
+        Returns false when another process is at it. Loses nothing and keeps no writer waiting.
+        """
+        with os_errors(self._location, "maintaining"):
+            with self._locks.internal("maintenance", 0.0) as had:
+                if had:
+                    self._sweep()
+                    while self._merger.merge_slice():
+                        pass
+            self._count_packs()
+        self._reopen()
+        return had
+
+    @contextmanager
+    def maintenance_paused(self, *, wait: float = 60.0) -> Iterator[None]:
+        """Keep every process from merging packs for the length of a `with`.
+
+        For whoever removes objects for good: merging copies packs whole. Raises `SessionBusy`.
+        """
+        with self._locks.internal("maintenance", wait) as had:
+            if not had:
+                raise SessionBusy(
+                    f"packs of {self._location} are being merged for over {wait:g} seconds; retry"
+                )
+            yield
+
+    def close(self) -> None:
+        """Give back files and memory. Closing twice is fine; a later use opens them again."""
+        self._reopen()
+        self._recent.clear()
+        self._packs.close()
+
+    def _step(self, name: str) -> None:
+        if self.fault is not None:
+            self.fault(name)
+
+    def _settle(self) -> None:
+        if not self._settled:
+            self._settled = settle(self.repository, self._locks, sync=self._sync)
+            require_settled(self._settled, self._location)
+
+    def _refuse_early(self, updates: Sequence[RefUpdate]) -> None:
+        """Raise `Contention` before anything is written, where the refs as they are now tell it."""
+        planned = dict[str, Oid | None]()
+        for update in updates:
+            name = update.name
+            self._refs.require(update, planned[name] if name in planned else self._refs.read(name))
+            planned[name] = update.new
+
+    def _require_targets(self, objects: Mapping[Oid, GitObject], updates: Sequence[RefUpdate]) -> None:
+        old = {update.new for update in updates if update.new is not None} - objects.keys()
+        if not old:
+            return
+        # Opened anew: an old handle still sees objects that a `git gc` has removed.
+        database = self._open_database(fresh=True)
+        for oid in old:
+            check_oid(oid)
+            if not database.exists(oid):
+                raise MissingObject(oid, self._location)
+
+    def _move(self, updates: Sequence[RefUpdate]) -> None:
+        moved: list[RefUpdate] = []
+        try:
+            for update in updates:
+                self._refs.move(update)
+                moved.append(update)
+        finally:
+            self._head.follow(moved)
+
+    def _read(self, oid: Oid) -> GitObject:
+        check_oid(oid)
+        kind: int
+        try:
+            kind, data = self._open_database().read(oid)
+        except pygit2.GitError:
+            # Packs vanish when git, or another of us, repacks: look again with fresh eyes, once.
+            kind, data = self._read_again(oid)
+        return GitObject(_KINDS[kind], data)
+
+    def _read_again(self, oid: Oid) -> tuple[int, bytes]:
+        try:
+            return self._open_database(fresh=True).read(oid)
+        except KeyError:
+            raise MissingObject(oid, self._location) from None
+        except pygit2.GitError as error:
+            raise StoreError(
+                f"object {oid} in {self._location} cannot be read: {error}; run `git fsck` on the store "
+                f"and fetch the object from a clone or a backup"
+            ) from error
+
+    def _open_database(self, *, fresh: bool = False) -> pygit2.Odb:
+        database = self._database
+        if database is None or fresh:
+            self._database = database = pygit2.Odb(self._objects_path)
+        return database
+
+    def _reopen(self) -> None:
+        with self._mutex:
+            self._database = None
+            self._repository = None
+
+    def _sweep(self) -> None:
+        with self._locks.internal("sweep", 0.0) as had:
+            if had:
+                self._packs.sweep()
+
+    def _count_packs(self) -> None:
+        small = len(self._merger.small_packs())
+        with self._mutex:
+            self._small_packs = small

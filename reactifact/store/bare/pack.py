@@ -1,0 +1,189 @@
+"""Pack and index bytes (pack version 2, index version 2), written and joined by hand.
+
+Pure functions over bytes: objects in, the bytes of a pack and of its index out. It knows nothing of
+files, of durability or of where packs live. Nothing here reads deltas: what is joined is copied as
+it stands, and a pack that holds deltas is told apart so that it can be left alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from mmap import mmap
+from typing import NamedTuple
+
+from ..objects import GitObject, Oid
+
+_TYPE = {"commit": 1, "tree": 2, "blob": 3, "tag": 4}
+_ORDER = {"commit": 0, "tag": 1, "tree": 2, "blob": 3}
+_WHOLE_TYPES = frozenset(_TYPE.values())
+_INDEX_MAGIC = b"\xfftOc"
+_LARGE_OFFSET = 0x80000000
+_HEADER = 12
+_HASH = 20
+
+Packed = bytes | memoryview | mmap
+"""The bytes of a pack or an index, in memory or mapped."""
+
+
+class PackFiles(NamedTuple):
+    """A pack, its index, and the name git would give it (forty hex digits, its own checksum)."""
+
+    pack: bytes
+    idx: bytes
+    name: str
+
+
+class Entry(NamedTuple):
+    """One object of a pack: its binary id, where it starts, and the CRC-32 of its packed bytes."""
+
+    oid: bytes
+    offset: int
+    crc: int
+
+
+class Piece(NamedTuple):
+    """One packed object to be copied: where it lies, and its place in the new pack."""
+
+    source: int
+    start: int
+    end: int
+    entry: Entry
+
+
+class CorruptPack(ValueError):
+    """An index whose bytes contradict themselves."""
+
+
+def build_pack(objects: Mapping[Oid, GitObject]) -> PackFiles:
+    """Pack `objects` without deltas at zlib level 1; equal objects give equal bytes."""
+    chunks = [b"PACK" + struct.pack(">II", 2, len(objects))]
+    entries: list[Entry] = []
+    offset = _HEADER
+    for oid in sorted(objects, key=lambda oid: (_ORDER[objects[oid].kind], oid)):
+        kind, data = objects[oid]
+        packed = _entry_header(_TYPE[kind], len(data)) + zlib.compress(data, 1)
+        entries.append(Entry(bytes.fromhex(oid), offset, zlib.crc32(packed)))
+        chunks.append(packed)
+        offset += len(packed)
+    body = b"".join(chunks)
+    checksum = hashlib.sha1(body, usedforsecurity=False).digest()
+    return PackFiles(body + checksum, build_index(entries, checksum), checksum.hex())
+
+
+def build_index(entries: Iterable[Entry], pack_checksum: bytes) -> bytes:
+    """Return the version 2 index of a pack that holds `entries`."""
+    ordered = sorted(entries)
+    counts = [0] * 256
+    for entry in ordered:
+        counts[entry.oid[0]] += 1
+    fanout = accumulate(counts)
+    offsets: list[int] = []
+    large: list[int] = []
+    for entry in ordered:
+        if entry.offset < _LARGE_OFFSET:
+            offsets.append(entry.offset)
+        else:
+            offsets.append(_LARGE_OFFSET | len(large))
+            large.append(entry.offset)
+    size = len(ordered)
+    body = b"".join(
+        [
+            _INDEX_MAGIC,
+            struct.pack(">I256I", 2, *fanout),
+            b"".join(entry.oid for entry in ordered),
+            struct.pack(f">{size}I", *(entry.crc for entry in ordered)),
+            struct.pack(f">{size}I", *offsets),
+            struct.pack(f">{len(large)}Q", *large),
+            pack_checksum,
+        ]
+    )
+    return body + hashlib.sha1(body, usedforsecurity=False).digest()
+
+
+def parse_index(index: Packed) -> list[Entry]:
+    """Return the entries of a version 2 index in order of id. Raises `CorruptPack`."""
+    view = memoryview(index)
+    if len(view) < 8 + 1024 + 2 * _HASH or bytes(view[:8]) != _INDEX_MAGIC + b"\0\0\0\2":
+        raise CorruptPack("not a version 2 index")
+    (count,) = struct.unpack_from(">I", view, 8 + 255 * 4)
+    oids = 8 + 1024
+    crcs = oids + count * _HASH
+    if len(view) < crcs + count * 8 + 2 * _HASH:
+        raise CorruptPack("the index is cut short")
+    offsets = struct.unpack_from(f">{count}I", view, crcs + count * 4)
+    sums = struct.unpack_from(f">{count}I", view, crcs)
+    large = crcs + count * 8
+    entries: list[Entry] = []
+    for position, (crc, offset) in enumerate(zip(sums, offsets, strict=True)):
+        if offset & _LARGE_OFFSET:
+            (offset,) = struct.unpack_from(">Q", view, large + (offset ^ _LARGE_OFFSET) * 8)
+        start = oids + position * _HASH
+        entries.append(Entry(bytes(view[start : start + _HASH]), offset, crc))
+    return entries
+
+
+def holds_deltas(pack: Packed, entries: Sequence[Entry]) -> bool:
+    """Tell whether any entry of `pack` is a delta: one that means nothing outside its pack."""
+    view = memoryview(pack)
+    return any((view[entry.offset] >> 4) & 7 not in _WHOLE_TYPES for entry in entries)
+
+
+def is_intact(pack: Packed, entries: Sequence[Entry]) -> bool:
+    """Tell whether every packed object matches the CRC-32 that the index holds for it."""
+    view = memoryview(pack)
+    return all(zlib.crc32(view[start:end]) == entry.crc for entry, start, end in _extents(view, entries))
+
+
+def plan_join(packs: Sequence[tuple[Packed, Sequence[Entry]]]) -> list[Piece]:
+    """Say what to copy from where so that one pack holds each object of `packs` once.
+
+    Objects keep the order they have; of one that stands in several packs the first is taken.
+    """
+    seen: set[bytes] = set()
+    pieces: list[Piece] = []
+    offset = _HEADER
+    for source, (pack, entries) in enumerate(packs):
+        for entry, start, end in _extents(memoryview(pack), entries):
+            if entry.oid in seen:
+                continue
+            seen.add(entry.oid)
+            pieces.append(Piece(source, start, end, Entry(entry.oid, offset, entry.crc)))
+            offset += end - start
+    return pieces
+
+
+def join_packs(packs: Sequence[Packed], pieces: Sequence[Piece]) -> Iterator[bytes]:
+    """Yield the bytes of the pack that `plan_join` planned, its checksum as the last chunk."""
+    header = b"PACK" + struct.pack(">II", 2, len(pieces))
+    digest = hashlib.sha1(header, usedforsecurity=False)
+    yield header
+    for piece in pieces:
+        chunk = bytes(memoryview(packs[piece.source])[piece.start : piece.end])
+        digest.update(chunk)
+        yield chunk
+    yield digest.digest()
+
+
+def _extents(pack: memoryview, entries: Sequence[Entry]) -> Iterator[tuple[Entry, int, int]]:
+    """Yield each entry with where its packed bytes start and end, in order of place."""
+    ordered = sorted(entries, key=lambda entry: entry.offset)
+    ends = [entry.offset for entry in ordered[1:]] + [len(pack) - _HASH]
+    for entry, end in zip(ordered, ends, strict=True):
+        yield entry, entry.offset, end
+
+
+def _entry_header(kind: int, size: int) -> bytes:
+    """Encode type and size: four bits of the size first, then seven a byte."""
+    byte = (kind << 4) | (size & 0x0F)
+    size >>= 4
+    header = bytearray()
+    while size:
+        header.append(byte | 0x80)
+        byte = size & 0x7F
+        size >>= 7
+    header.append(byte)
+    return bytes(header)

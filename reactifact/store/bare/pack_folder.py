@@ -1,0 +1,186 @@
+"""The folder `objects/pack`: packs are published under a `.keep`, and what killed writers left is swept.
+
+It owns names, order and durability of the files there. A `.keep` of ours is a hard link to a file
+that its writer holds locked, so a kept pack whose lock can be had belongs to a dead writer. What
+stands inside a pack is the business of `pack`; which packs are merged is that of `maintenance`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import NamedTuple
+
+from .files import remove, sync_folder, write_new
+from .locks import try_lock
+from .writer import KEEP_MARK, WriterMark
+
+_OURS = re.compile(r"(pack-[0-9a-f]{40})\.(?:keep|keep\.new|pack\.new|idx\.new)")
+_PACK_MODE = 0o444
+
+Step = Callable[[str], None]
+"""Called with the name of each step that has just been done."""
+
+
+class StoredPack(NamedTuple):
+    """A complete pack: the path without extension, bytes of the pack file, when it was written."""
+
+    base: str
+    size: int
+    written: float
+
+    @property
+    def name(self) -> str:
+        """The file name without extension."""
+        return os.path.basename(self.base)
+
+    @property
+    def pack_path(self) -> str:
+        """The pack file."""
+        return f"{self.base}.pack"
+
+    @property
+    def idx_path(self) -> str:
+        """The index file."""
+        return f"{self.base}.idx"
+
+    def is_untouched(self) -> bool:
+        """Tell whether it is still there and nobody has put a `.keep` beside it since."""
+        return (
+            os.path.exists(self.pack_path)
+            and os.path.exists(self.idx_path)
+            and not os.path.exists(f"{self.base}.keep")
+        )
+
+    def remove(self) -> None:
+        """Take it away, the index first: without it nobody starts to read the pack."""
+        remove(self.idx_path)
+        remove(self.pack_path)
+
+
+class PackFolder:
+    """Publishes and sweeps packs in one folder.
+
+    With `protect` false no `.keep` stands beside a new pack, so that a test can show what it is for.
+    """
+
+    def __init__(self, folder: str, writers: str, *, sync: bool, step: Step) -> None:
+        self.folder = folder
+        self.protect = True
+        self._sync = sync
+        self._step = step
+        self._writer = WriterMark(writers, sync=sync)
+
+    @contextmanager
+    def published(self, chunks: Iterable[bytes], index: Callable[[], bytes]) -> Iterator[None]:
+        """Put a pack in place and hold its `.keep` until the end of the `with`.
+
+        `chunks` are the bytes of the pack; `index` is called for those of the index once they are
+        used up, and may raise to give up before anything is in place.
+
+        The name is never one that existed before, not even for equal content: `git repack` may
+        already have decided to remove a pack that is there, and two writers would share one `.keep`.
+        """
+        base = f"{self.folder}/pack-{secrets.token_hex(20)}"
+        with self._writer.kept(base):
+            self._place(base, chunks, index)
+            yield
+        self._step("keep-removed")
+
+    def packs(self) -> list[StoredPack]:
+        """Return the complete packs that have nothing but an index beside them, oldest first.
+
+        Packs with a `.keep`, a bitmap, a promisor mark and the like are git's or somebody's own.
+        """
+        beside: dict[str, set[str]] = {}
+        for name in os.listdir(self.folder):
+            stem, dot, extension = name.partition(".")
+            if dot and stem.startswith("pack-"):
+                beside.setdefault(stem, set()).add(extension)
+        found: list[StoredPack] = []
+        for stem, extensions in beside.items():
+            if extensions == {"pack", "idx"}:
+                base = f"{self.folder}/{stem}"
+                with suppress(FileNotFoundError):
+                    stat = os.stat(f"{base}.pack")
+                    found.append(StoredPack(base, stat.st_size, stat.st_mtime))
+        return sorted(found, key=lambda pack: (pack.written, pack.base))
+
+    def needs_sweep(self) -> bool:
+        """Tell whether anything stands there that only a writer at work, or a killed one, has."""
+        return bool(self._unfinished()) or self._writer.has_others()
+
+    def sweep(self) -> None:
+        """Remove what killed writers left. Callers hold the sweep lock."""
+        for stem in sorted(self._unfinished()):
+            self._sweep_one(f"{self.folder}/{stem}")
+        self._writer.sweep()
+
+    def drop_multi_pack_index(self) -> None:
+        """Remove git's index over all packs, which would name packs that are about to go."""
+        for name in os.listdir(self.folder):
+            if name == "multi-pack-index" or name.startswith("multi-pack-index-"):
+                remove(f"{self.folder}/{name}")
+
+    def close(self) -> None:
+        """Give back what marks this writer as alive; the next publication takes it again."""
+        self._writer.close()
+
+    def _place(self, base: str, chunks: Iterable[bytes], index: Callable[[], bytes]) -> None:
+        new_pack, new_index = f"{base}.pack.new", f"{base}.idx.new"
+        try:
+            self._step("keep-renamed")
+            if not self.protect:
+                remove(f"{base}.keep")
+            write_new(new_pack, chunks, sync=self._sync, mode=_PACK_MODE)
+            self._step("pack-written")
+            write_new(new_index, [index()], sync=self._sync, mode=_PACK_MODE)
+            self._step("idx-written")
+            os.rename(new_pack, f"{base}.pack")
+            self._step("pack-renamed")
+            os.rename(new_index, f"{base}.idx")
+            self._step("idx-renamed")
+            if self._sync:
+                sync_folder(self.folder)
+            self._step("pack-dir-synced")
+        except BaseException:
+            _remove_parts(base)
+            raise
+
+    def _unfinished(self) -> set[str]:
+        return {match[1] for name in os.listdir(self.folder) if (match := _OURS.fullmatch(name))}
+
+    def _sweep_one(self, base: str) -> None:
+        # A keep only ever moves from the first name to the second: looking in this order, a live one
+        # cannot be missed.
+        for keep in (f"{base}.keep.new", f"{base}.keep"):
+            try:
+                if keep.endswith(".keep") and not _is_ours(keep):
+                    return
+                lock = try_lock(keep, create=False)
+            except FileNotFoundError:
+                continue
+            if lock is None:
+                return
+            try:
+                _remove_parts(base)
+            finally:
+                lock.release(unlink=True)
+            return
+        _remove_parts(base)
+
+
+def _is_ours(keep: str) -> bool:
+    with open(keep, "rb") as file:
+        return file.read(len(KEEP_MARK)) == KEEP_MARK
+
+
+def _remove_parts(base: str) -> None:
+    """Remove what is not a complete pack. Only for names that one writer of ours made up."""
+    if not os.path.exists(f"{base}.idx"):
+        remove(f"{base}.pack")
+    remove(f"{base}.idx.new")
+    remove(f"{base}.pack.new")

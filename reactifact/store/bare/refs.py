@@ -1,0 +1,204 @@
+"""Refs of a bare repository by hand: list by prefix, read, and move by compare-and-swap.
+
+Loose files and `packed-refs` are read as git reads them; a move takes a lock of the store against
+our own writers and git's `<ref>.lock` against git's. It owns the folder `refs/`. `HEAD` is the
+business of `head`; whether the new id exists is checked by the caller.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+
+from ...errors import Contention, StoreError
+from ..checks import name_in_the_way, parent_names
+from ..objects import Oid
+from ..protocol import RefUpdate
+from .files import remove, sync_folder
+from .lockfile import LOCK_WAIT, LockFile, lock_file
+from .locks import LockFolder
+from .pack_folder import Step
+from .packed_refs import PackedRefs
+
+_OID = re.compile(rb"[0-9a-f]{40}")
+_SYMBOLIC_DEPTH = 5
+
+
+class DamagedRef(StoreError):
+    """A ref file that holds no object id, as a power cut under another program leaves it."""
+
+    def __init__(self, name: str, location: str) -> None:
+        super().__init__(
+            f"ref {name} in {location} holds no object id: the file is damaged; set it to a commit "
+            f"with `git update-ref {name} <commit>` (`git fsck --lost-found` lists candidates), or "
+            f"remove the file"
+        )
+
+
+class RefFolder:
+    """The refs of one repository."""
+
+    def __init__(self, git_dir: str, location: str, locks: LockFolder, *, sync: bool, step: Step) -> None:
+        self._git_dir = git_dir
+        self._location = location
+        self._locks = locks
+        self._sync = sync
+        self._step = step
+        self._packed = PackedRefs(git_dir, sync=sync)
+
+    def read(self, name: str) -> Oid | None:
+        """Return the id `name` holds, following symbolic refs. Raises `DamagedRef`."""
+        for _ in range(_SYMBOLIC_DEPTH):
+            content = self._loose(name)
+            if content is None:
+                return self._packed.get(name)
+            if not content.startswith(b"ref:"):
+                if not _OID.fullmatch(content):
+                    raise DamagedRef(name, self._location)
+                return content.decode()
+            name = content[4:].strip().decode("utf-8", "surrogateescape")
+        return None
+
+    def list(self, prefix: str) -> dict[str, Oid]:
+        """Return the refs whose name starts with `prefix`, in order of name.
+
+        Damaged refs are left out, so that the others stay usable; see `damaged`.
+        """
+        found: dict[str, Oid] = {}
+        damaged: set[str] = set()
+        # Loose before packed: `git pack-refs` writes the packed one before it removes the loose one.
+        for name in self.walk(prefix):
+            try:
+                if (oid := self.read(name)) is not None:
+                    found[name] = oid
+            except DamagedRef:
+                damaged.add(name)
+        for name, oid in self._packed.under(prefix):
+            if name not in damaged:
+                found.setdefault(name, oid)
+        return dict(sorted(found.items()))
+
+    def damaged(self) -> tuple[str, ...]:
+        """Return the names of the refs whose files hold no object id."""
+        names: list[str] = []
+        for name in self.walk("refs/"):
+            try:
+                self.read(name)
+            except DamagedRef:
+                names.append(name)
+        return tuple(names)
+
+    def walk(self, prefix: str) -> Iterator[str]:
+        """Yield the names of loose refs that start with `prefix`, folder by folder, in order."""
+        folder = prefix.rpartition("/")[0] or "refs"
+        if folder.split("/")[0] != "refs" or ".." in folder.split("/"):
+            return
+        try:
+            with os.scandir(f"{self._git_dir}/{folder}") as entries:
+                listed = sorted((entry.name, entry.is_dir()) for entry in entries)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        for base, is_folder in listed:
+            name = f"{folder}/{base}"
+            if is_folder:
+                if name.startswith(prefix) or prefix.startswith(name + "/"):
+                    yield from self.walk(name + "/")
+            elif name.startswith(prefix) and not base.endswith(".lock"):
+                yield name
+
+    def packed_under(self, prefix: str) -> Iterator[str]:
+        """Yield the names of packed refs that start with `prefix`, in order."""
+        return (name for name, _ in self._packed.under(prefix))
+
+    def require(self, update: RefUpdate, current: Oid | None) -> None:
+        """Raise `Contention` unless `current` is what `update` expects."""
+        if current != update.expected:
+            raise Contention(
+                f"ref {update.name} in {self._location} holds {current or 'nothing'}, not "
+                f"{update.expected or 'nothing'}: somebody moved it; load it again and retry"
+            )
+
+    def move(self, update: RefUpdate) -> None:
+        """Compare and swap one ref under its locks.
+
+        Raises `Contention` when it does not hold what is expected, or its locks are not to be had.
+        """
+        folder = update.name.rpartition("/")[0]
+        with self._locks.striped(folder, LOCK_WAIT) as had:
+            if not had:
+                raise Contention(
+                    f"refs under {folder} in {self._location} are being moved by other processes for "
+                    f"over {LOCK_WAIT:.0f} seconds; see what holds them up, then retry"
+                )
+            self.require(update, self.read(update.name))
+            if update.expected is None and update.new is not None:
+                self._make_way(update.name)
+            if update.new is not None or update.expected is not None:
+                self._swap(update)
+
+    def _swap(self, update: RefUpdate) -> None:
+        path = f"{self._git_dir}/{update.name}"
+        with lock_file(path, sync=self._sync) as lock:
+            self._step("ref-locked")
+            # git may have moved it until we had its lock
+            self.require(update, self.read(update.name))
+            if update.new is not None:
+                self._set(path, lock, update.new)
+                return
+            self._delete(update.name)
+        self._remove_empty_folders(os.path.dirname(path))
+
+    def _set(self, path: str, lock: LockFile, oid: Oid) -> None:
+        lock.write(oid.encode() + b"\n")
+        self._step("ref-written")
+        lock.commit()
+        self._step("ref-renamed")
+        if self._sync:
+            sync_folder(os.path.dirname(path))
+        self._step("ref-dir-synced")
+
+    def _delete(self, name: str) -> None:
+        path = f"{self._git_dir}/{name}"
+        # The packed one first: without its loose ref it would show an old value.
+        with self._locks.internal("packed-refs", LOCK_WAIT) as had:
+            if not had:
+                raise Contention(f"packed-refs of {self._location} is held by others; retry")
+            self._packed.remove(name)
+        self._step("ref-unpacked")
+        remove(path)
+        if self._sync:
+            sync_folder(os.path.dirname(path))
+        self._step("ref-removed")
+
+    def _make_way(self, name: str) -> None:
+        """Refuse a name that another ref stands in the way of; remove empty folders there."""
+        for other in parent_names(name):
+            if self.read(other) is not None:
+                raise name_in_the_way(name, other, self._location)
+        below = name + "/"
+        for names in (self.walk(below), self.packed_under(below)):
+            for other in names:
+                raise name_in_the_way(name, other, self._location)
+        path = f"{self._git_dir}/{name}"
+        if os.path.isdir(path):
+            for folder, _, _ in os.walk(path, topdown=False):
+                with suppress(OSError):
+                    os.rmdir(folder)
+
+    def _remove_empty_folders(self, folder: str) -> None:
+        kept = f"{self._git_dir}/refs"
+        while os.path.dirname(folder) != kept and folder != kept:
+            try:
+                os.rmdir(folder)
+            except OSError:  # not empty, or gone already
+                return
+            folder = os.path.dirname(folder)
+
+    def _loose(self, name: str) -> bytes | None:
+        try:
+            with open(f"{self._git_dir}/{name}", "rb") as file:
+                return file.read().rstrip()
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return None

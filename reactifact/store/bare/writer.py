@@ -1,0 +1,111 @@
+"""What marks a writer as alive: one locked file, to which its `.keep` files are hard links.
+
+A `flock` belongs to the file, not to a name of it, so one lock covers every pack the writer has in
+work and dies with its process. A link costs no new file and no sync for each write. It owns that
+file and the making of `.keep` files; when one stands and goes is decided by `pack_folder`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from .files import remove, write_all
+from .locks import FileLock, try_lock
+
+KEEP_MARK = b"reactifact writer"
+
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EXDEV, errno.EMLINK, errno.ENOSYS)
+
+
+class WriterMark:
+    """The locked file of one writer, made when first needed."""
+
+    def __init__(self, folder: str, *, sync: bool) -> None:
+        self._folder = folder
+        self._sync = sync
+        self._mutex = threading.Lock()
+        self._lock: FileLock | None = None
+        self._in_use = 0
+
+    @contextmanager
+    def kept(self, base: str) -> Iterator[None]:
+        """Hold `<base>.keep` for the length of a `with`."""
+        lock = self._enter()
+        try:
+            try:
+                os.link(lock.path, f"{base}.keep")
+                own = None
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise
+                own = self._locked_file(f"{base}.keep.new")
+                own.rename(f"{base}.keep")
+            try:
+                yield
+            finally:
+                remove(f"{base}.keep")
+                if own is not None:
+                    own.release(unlink=False)
+        finally:
+            self._leave()
+
+    def has_others(self) -> bool:
+        """Tell whether files of other writers, alive or dead, stand there."""
+        return any(path != self._own_path() for path in self._paths())
+
+    def sweep(self) -> None:
+        """Remove the files of dead writers."""
+        for path in self._paths():
+            with suppress(FileNotFoundError):
+                if path != self._own_path() and (lock := try_lock(path, create=False)) is not None:
+                    lock.release(unlink=True)
+
+    def close(self) -> None:
+        """Give the file back, unless a pack is in work under it."""
+        with self._mutex:
+            if self._lock is not None and not self._in_use:
+                self._lock.release(unlink=True)
+                self._lock = None
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _enter(self) -> FileLock:
+        with self._mutex:
+            if self._lock is None:
+                os.makedirs(self._folder, exist_ok=True)
+                self._lock = self._locked_file(f"{self._folder}/{secrets.token_hex(8)}")
+            self._in_use += 1
+            return self._lock
+
+    def _leave(self) -> None:
+        with self._mutex:
+            self._in_use -= 1
+
+    def _locked_file(self, path: str) -> FileLock:
+        lock = try_lock(path)
+        if lock is None:
+            raise FileExistsError(errno.EEXIST, "a file under a name just made up is locked", path)
+        try:
+            host = socket.gethostname().encode()
+            write_all(lock.descriptor, b"%s: process %d on %s\n" % (KEEP_MARK, os.getpid(), host))
+            if self._sync:
+                os.fsync(lock.descriptor)
+        except BaseException:
+            lock.release(unlink=True)
+            raise
+        return lock
+
+    def _own_path(self) -> str | None:
+        return self._lock.path if self._lock is not None else None
+
+    def _paths(self) -> list[str]:
+        with suppress(FileNotFoundError):
+            return [f"{self._folder}/{name}" for name in os.listdir(self._folder)]
+        return []

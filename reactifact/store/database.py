@@ -1,0 +1,190 @@
+"""Objects of a backend seen through bounded caches, and objects staged before they are written.
+
+`Database` is shared by all contexts of a store and holds what is stored. `Staging` holds what one
+context has made but not yet published; it reads through to the database. Neither knows what the
+objects mean.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from .objects import (
+    BLOB_MODE,
+    CommitObject,
+    GitObject,
+    Kind,
+    Oid,
+    TreeEntry,
+    encode_commit,
+    encode_tree,
+    object_id,
+    parse_commit,
+    parse_tree,
+)
+from .protocol import ObjectBackend, RefUpdate
+
+Tree = Mapping[str, TreeEntry]
+
+_CACHED_BYTES = 64 * 1024 * 1024
+_CACHED_TREES = 32_768
+_CACHED_OBJECT = 1024 * 1024  # larger objects are read again rather than kept
+
+
+class Objects(Protocol):
+    """What the pure functions over trees and commits ask for."""
+
+    def read(self, oid: Oid) -> GitObject: ...
+    def tree(self, oid: Oid) -> Tree: ...
+    def commit(self, oid: Oid) -> CommitObject: ...
+    def prefetch(self, oids: Iterable[Oid]) -> None: ...
+
+
+class Database:
+    """The stored objects of one backend. Safe to use from several threads."""
+
+    def __init__(self, backend: ObjectBackend) -> None:
+        self.backend = backend
+        self._lock = threading.Lock()
+        self._raw: OrderedDict[Oid, GitObject] = OrderedDict()
+        self._raw_bytes = 0
+        self._trees: OrderedDict[Oid, Tree] = OrderedDict()
+
+    def read(self, oid: Oid) -> GitObject:
+        """Return one object. Raises `MissingObject`."""
+        with self._lock:
+            found = self._raw.get(oid)
+            if found is not None:
+                self._raw.move_to_end(oid)
+                return found
+        found = self.backend.read_many([oid])[oid]
+        self._keep({oid: found})
+        return found
+
+    def prefetch(self, oids: Iterable[Oid]) -> None:
+        """Bring objects into the cache in one read."""
+        with self._lock:
+            wanted = [oid for oid in oids if oid not in self._raw]
+        if wanted:
+            self._keep(self.backend.read_many(wanted))
+
+    def tree(self, oid: Oid) -> Tree:
+        """Return a parsed tree. Raises `MissingObject`."""
+        with self._lock:
+            found = self._trees.get(oid)
+            if found is not None:
+                self._trees.move_to_end(oid)
+                return found
+        tree = parse_tree(self.read(oid).data)
+        self._keep_tree(oid, tree)
+        return tree
+
+    def commit(self, oid: Oid) -> CommitObject:
+        """Return a parsed commit. Raises `MissingObject`."""
+        return parse_commit(self.read(oid).data)
+
+    def write(
+        self,
+        objects: Mapping[Oid, GitObject],
+        updates: Iterable[RefUpdate],
+        trees: Mapping[Oid, Tree] | None = None,
+    ) -> None:
+        """Store objects and move refs, and keep what was written at hand. Raises `Contention`."""
+        self.backend.write(objects, list(updates))
+        self._keep(objects)
+        for oid, tree in (trees or {}).items():
+            self._keep_tree(oid, tree)
+
+    def _keep(self, objects: Mapping[Oid, GitObject]) -> None:
+        with self._lock:
+            for oid, found in objects.items():
+                if oid in self._raw or len(found.data) > _CACHED_OBJECT:
+                    continue
+                self._raw[oid] = found
+                self._raw_bytes += len(found.data)
+            while self._raw_bytes > _CACHED_BYTES:
+                _, dropped = self._raw.popitem(last=False)
+                self._raw_bytes -= len(dropped.data)
+
+    def _keep_tree(self, oid: Oid, tree: Tree) -> None:
+        with self._lock:
+            self._trees[oid] = tree
+            while len(self._trees) > _CACHED_TREES:
+                self._trees.popitem(last=False)
+
+
+class Staging:
+    """Objects made but not yet written, over a database or another staging."""
+
+    def __init__(self, below: Database | Staging) -> None:
+        self.below = below
+        self.objects: dict[Oid, GitObject] = {}
+        self.trees: dict[Oid, Tree] = {}
+
+    @property
+    def database(self) -> Database:
+        """The database at the bottom."""
+        below = self.below
+        return below if isinstance(below, Database) else below.database
+
+    def put(self, kind: Kind, data: bytes) -> Oid:
+        """Stage one object and return its id."""
+        oid = object_id(kind, data)
+        self.objects[oid] = GitObject(kind, data)
+        return oid
+
+    def put_tree(self, entries: Tree) -> Oid:
+        """Stage a tree and return its id."""
+        oid = self.put("tree", encode_tree(entries))
+        self.trees[oid] = entries
+        return oid
+
+    def put_commit(self, commit: CommitObject) -> Oid:
+        """Stage a commit and return its id."""
+        return self.put("commit", encode_commit(commit))
+
+    def read(self, oid: Oid) -> GitObject:
+        """Return one object, staged or stored. Raises `MissingObject`."""
+        found = self.objects.get(oid)
+        return found if found is not None else self.below.read(oid)
+
+    def tree(self, oid: Oid) -> Tree:
+        """Return a parsed tree, staged or stored. Raises `MissingObject`."""
+        found = self.trees.get(oid)
+        if found is not None:
+            return found
+        raw = self.objects.get(oid)
+        return parse_tree(raw.data) if raw is not None else self.below.tree(oid)
+
+    def commit(self, oid: Oid) -> CommitObject:
+        """Return a parsed commit, staged or stored. Raises `MissingObject`."""
+        return parse_commit(self.read(oid).data)
+
+    def prefetch(self, oids: Iterable[Oid]) -> None:
+        """Bring stored objects into the cache in one read."""
+        self.below.prefetch(oid for oid in oids if oid not in self.objects)
+
+    def copy(self) -> Staging:
+        """Return a staging of its own with the same content."""
+        twin = Staging(self.below)
+        twin.objects = dict(self.objects)
+        twin.trees = dict(self.trees)
+        return twin
+
+    def absorb(self, other: Staging) -> None:
+        """Take over everything that `other` has staged."""
+        self.objects.update(other.objects)
+        self.trees.update(other.trees)
+
+    def clear(self) -> None:
+        """Forget what was staged (it has been written)."""
+        self.objects.clear()
+        self.trees.clear()
+
+
+def blob_entry(oid: Oid) -> TreeEntry:
+    """Return the tree entry of an ordinary file."""
+    return TreeEntry(BLOB_MODE, oid)

@@ -1,0 +1,137 @@
+"""Indexes over subtrees that no file of the layout holds, built when first asked for.
+
+Owns the order of a type's artifacts and the incoming side of relations. An index belongs to one
+subtree id, and the index of a changed subtree is made from its predecessor by comparing the two,
+so keeping it up to date costs what changed.
+"""
+
+from __future__ import annotations
+
+import bisect
+import threading
+from dataclasses import dataclass, field
+
+from .database import Objects
+from .layout import Meta, Roots, decode_edges
+from .names import decode_name, encode_name
+from .objects import Oid
+from .trees import compare, lookup, walk
+
+Key = tuple[int, str]
+"""(sequence, artifact id): the order of creation."""
+
+
+@dataclass(slots=True)
+class _Order:
+    meta: Oid | None  # the subtree of bookkeeping that the order belongs to
+    keys: list[Key]
+    place: dict[str, int]  # id -> sequence
+
+
+@dataclass(slots=True)
+class _Incoming:
+    tree: Oid | None = None
+    sources: dict[str, frozenset[str]] = field(default_factory=dict)  # source -> targets
+    targets: dict[str, set[str]] = field(default_factory=dict)  # target -> sources
+
+
+class Indexes:
+    """The indexes of one line of history, each at the subtree it was last asked for."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._orders: dict[str, _Order] = {}
+        self._incoming = _Incoming()
+
+    def type_ids(self, objects: Objects, roots: Roots) -> list[str]:
+        """Return the ids of all types that have artifacts."""
+        if roots.artifacts is None:
+            return []
+        found = []
+        for name, entry in objects.tree(roots.artifacts).items():
+            whole = decode_name(name)
+            found.append(whole if whole is not None else self._cut_type(objects, roots, entry.oid))
+        return found
+
+    def _cut_type(self, objects: Objects, roots: Roots, tree: Oid) -> str:
+        path, _ = next(walk(objects, tree))
+        return _meta(objects, roots, path).type_id
+
+    def order(self, objects: Objects, roots: Roots, type_id: str) -> list[Key]:
+        """Return the keys of all artifacts of one type, in order. Do not change the list."""
+        entry = lookup(objects, roots.artifacts, (encode_name(type_id),))
+        if entry is None:
+            return []
+        with self._lock:
+            known = self._orders.get(type_id)
+            if known is None:
+                known = _built(objects, roots, entry.oid)
+            elif known.meta != roots.meta:
+                known = _moved(objects, known, roots.meta, type_id)
+            self._orders[type_id] = known
+            return known.keys
+
+    def sources(self, objects: Objects, roots: Roots) -> list[str]:
+        """Return every id with outgoing relations."""
+        with self._lock:
+            return list(self._relations(objects, roots).sources)
+
+    def incoming(self, objects: Objects, roots: Roots, target: str) -> list[str]:
+        """Return every id with a relation to `target`."""
+        with self._lock:
+            return list(self._relations(objects, roots).targets.get(target, ()))
+
+    def _relations(self, objects: Objects, roots: Roots) -> _Incoming:
+        index = self._incoming
+        for _, old, new in compare(objects, index.tree, roots.relations):
+            if old is not None:
+                source, _ = decode_edges(objects.read(old).data)
+                for target in index.sources.pop(source, ()):
+                    index.targets[target].discard(source)
+            if new is not None:
+                source, edges = decode_edges(objects.read(new).data)
+                index.sources[source] = frozenset(edge.target for edge in edges)
+                for edge in edges:
+                    index.targets.setdefault(edge.target, set()).add(source)
+        index.tree = roots.relations
+        return index
+
+
+def _meta(objects: Objects, roots: Roots, path: tuple[str, ...]) -> Meta:
+    entry = lookup(objects, roots.meta, path)
+    if entry is None:
+        raise LookupError(f"{'/'.join(path)} has a payload but no bookkeeping: run reactifact doctor")
+    return Meta.decode(objects.read(entry.oid).data)
+
+
+def _built(objects: Objects, roots: Roots, tree: Oid) -> _Order:
+    paths = [path for path, _ in walk(objects, tree)]
+    entries = [lookup(objects, roots.meta, path) for path in paths]
+    objects.prefetch(entry.oid for entry in entries if entry is not None)
+    keys = sorted((meta.sequence, meta.id) for meta in (_meta(objects, roots, p) for p in paths))
+    return _Order(roots.meta, keys, {artifact_id: sequence for sequence, artifact_id in keys})
+
+
+def _moved(objects: Objects, known: _Order, meta: Oid | None, type_id: str) -> _Order:
+    """Return the order at another state, made from a known one by what differs between them."""
+    gone: set[str] = set()
+    came: dict[str, int] = {}
+    for _, old, new in compare(objects, known.meta, meta):
+        before = None if old is None else Meta.decode(objects.read(old).data)
+        after = None if new is None else Meta.decode(objects.read(new).data)
+        if before is not None and before.type_id == type_id:
+            gone.add(before.id)
+        if after is not None and after.type_id == type_id:
+            came[after.id] = after.sequence
+    stale = {i for i in gone if came.get(i) != known.place.get(i)}
+    fresh = {i: s for i, s in came.items() if known.place.get(i) != s}
+    if not stale and not fresh:
+        known.meta = meta
+        return known
+    place = {**{i: s for i, s in known.place.items() if i not in stale}, **fresh}
+    if stale:
+        return _Order(meta, sorted((s, i) for i, s in place.items()), place)
+    keys = list(known.keys)
+    for artifact_id, sequence in fresh.items():
+        bisect.insort(keys, (sequence, artifact_id))
+    return _Order(meta, keys, place)

@@ -1,0 +1,149 @@
+"""Where things stand in the tree of a commit, and what the bookkeeping files hold.
+
+Owns the paths (DESIGN: a path depends on the artifact's id and type alone), the constant files,
+and the records that are kept beside payloads: `Meta` of an artifact, `Edge` of a relation,
+`Intent` of an action still waited for. It reads and writes no objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from . import canonical
+from .names import encode_name, fan_out
+from .objects import Oid
+from .trees import Path
+
+FORMAT_VERSION = 1
+ATTRIBUTES = b"* -text -merge\n.reactifact/** -diff linguist-generated\n"
+BOOKKEEPING = ".reactifact"
+
+
+class Roots(NamedTuple):
+    """The subtrees of a commit; `None` where a subtree is empty. A snapshot is just this."""
+
+    artifacts: Oid | None = None
+    relations: Oid | None = None
+    outbox: Oid | None = None
+    meta: Oid | None = None
+    versions: Oid | None = None
+    held: Oid | None = None
+
+
+def artifact_path(type_id: str, artifact_id: str) -> Path:
+    """Return the path of a payload below `artifacts/`."""
+    return (encode_name(type_id), *file_path(artifact_id))
+
+
+def file_path(identity: str) -> Path:
+    """Return the fanned-out path of the JSON file of one id."""
+    return (*fan_out(identity), encode_name(identity, suffix=".json"))
+
+
+def versions_path(artifact_id: str) -> Path:
+    """Return the path, below `.reactifact/versions/`, of the kept versions of one artifact."""
+    return (*fan_out(artifact_id), encode_name(artifact_id))
+
+
+class ReadRecord(NamedTuple):
+    """An artifact that was read, at a version; -1 stands for a look-up that found nothing."""
+
+    artifact_id: str
+    version: int
+
+
+class ListingRecord(NamedTuple):
+    """A type that was listed: which one, at which snapshot, and the first sequence not in it."""
+
+    type_id: str
+    change: str
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """The bookkeeping of one version of an artifact."""
+
+    id: str
+    type_id: str
+    version: int
+    sequence: int
+    created_at: str
+    updated_at: str
+    payload: Oid
+    content_hash: str
+    revision: str
+    author: str
+    commit: str | None  # Change-Id of the versioned commit that wrote this version
+    created_by: str | None  # Change-Id of the versioned commit that created the artifact
+    writer: str | None  # Change-Id of the last versioned commit that wrote the artifact
+    writer_author: str | None
+    reads: tuple[ReadRecord, ...] = ()  # what `writer` read
+    listings: tuple[ListingRecord, ...] = ()
+    previous: Oid | None = None
+
+    def encode(self) -> bytes:
+        """Return the bytes of the meta file."""
+        record: dict[str, Any] = {name: getattr(self, name) for name in _META_FIELDS}
+        record["reads"] = [list(read) for read in self.reads]
+        record["listings"] = [list(listing) for listing in self.listings]
+        return canonical.encode({k: v for k, v in record.items() if v not in (None, [])})
+
+    @staticmethod
+    def decode(data: bytes) -> Meta:
+        """Return the meta record of a file."""
+        record: Any = canonical.decode(data)
+        reads = tuple(ReadRecord(*read) for read in record.pop("reads", ()))
+        listings = tuple(ListingRecord(*listing) for listing in record.pop("listings", ()))
+        known = {name: record.get(name) for name in _META_FIELDS}
+        return Meta(**known, reads=reads, listings=listings)
+
+
+_META_FIELDS = tuple(name for name in Meta.__dataclass_fields__ if name not in ("reads", "listings"))
+
+
+class Edge(NamedTuple):
+    """One relation of a source artifact, with its place in the order of all relations."""
+
+    relation: str
+    target: str
+    sequence: int
+
+
+def encode_edges(source: str, edges: Sequence[Edge]) -> bytes:
+    """Return the bytes of the relations file of one source."""
+    links: list[Any] = [
+        {"relation": edge.relation, "sequence": edge.sequence, "target": edge.target} for edge in edges
+    ]
+    return canonical.encode({"links": links, "source": source})
+
+
+def decode_edges(data: bytes) -> tuple[str, tuple[Edge, ...]]:
+    """Return (source id, edges) of a relations file."""
+    record: Any = canonical.decode(data)
+    edges = (Edge(e["relation"], e["target"], e["sequence"]) for e in record["links"])
+    return record["source"], tuple(edges)
+
+
+class Intent(NamedTuple):
+    """An action that the branch still waits for."""
+
+    action_id: str
+    sequence: int
+    intent: str  # content hash of the payload: kind, key, payload, ordering key
+    simulated_at: str | None = None
+
+    def encode(self) -> bytes:
+        """Return the bytes of the outbox file."""
+        record = {"action": self.action_id, "intent": self.intent, "sequence": self.sequence}
+        if self.simulated_at is not None:
+            record["simulated_at"] = self.simulated_at
+        return canonical.encode(record)  # type: ignore[arg-type]
+
+    @staticmethod
+    def decode(data: bytes) -> Intent:
+        """Return the record of an outbox file."""
+        record: Any = canonical.decode(data)
+        return Intent(record["action"], record["sequence"], record["intent"], record.get("simulated_at"))

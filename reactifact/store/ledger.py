@@ -1,0 +1,222 @@
+"""The ledger of a session: what was delivered to the world, one line for all its branches.
+
+Owns the entries below `ledger/` on the ref `<session>/%outbox`, one commit a delivery. Only a
+delivery, an explicit retry, erasure and pruning change it; no checkout, merge or compaction of a
+branch ever does.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from ..errors import Contention
+from . import canonical
+from .database import Database, Staging, blob_entry
+from .layout import file_path
+from .names import ledger_ref
+from .objects import Oid
+from .protocol import RefUpdate
+from .records import CommitRecord, make_ledger_commit, require_record
+from .trees import lookup, subtree, update, walk
+
+LEDGER_AUTHOR = "outbox"
+_ATTEMPTS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """What the world was told under one action id."""
+
+    action_id: str
+    status: str  # pending (an attempt was interrupted, or it was re-armed), dispatched, failed
+    intent: str  # content hash of the payload that was sent
+    branch: str
+    attempts: int = 0
+    error: str | None = None
+    dispatched_at: str | None = None
+    updated_at: str = ""
+    changes: int = 0  # how often the delivery state changed: versions of the action beyond its payload
+    refused: tuple[str, ...] = ()  # hashes of other payloads that were refused under this id
+
+    def encode(self) -> bytes:
+        """Return the bytes of the ledger file."""
+        record = asdict(self)
+        record["refused"] = list(self.refused)
+        return canonical.encode({k: v for k, v in record.items() if v not in (None, [])})
+
+    @staticmethod
+    def decode(data: bytes) -> LedgerEntry:
+        """Return the entry in the bytes of a ledger file."""
+        record: Any = canonical.decode(data)
+        record["refused"] = tuple(record.get("refused", ()))
+        return LedgerEntry(**record)
+
+
+def joined(ours: LedgerEntry | None, theirs: LedgerEntry | None) -> LedgerEntry | None:
+    """Return what two ledgers know together: `dispatched` wins over `failed` over nothing."""
+    if ours is None or theirs is None:
+        return ours or theirs
+    rank = {"dispatched": 2, "failed": 1}
+    best, other = (ours, theirs) if rank.get(ours.status, 0) >= rank.get(theirs.status, 0) else (theirs, ours)
+    return replace(
+        best,
+        attempts=max(ours.attempts, theirs.attempts),
+        changes=max(ours.changes, theirs.changes),
+        refused=tuple(sorted({*best.refused, *other.refused})),
+    )
+
+
+@dataclass(slots=True)
+class LedgerEvent:
+    """A delivery another process or an earlier run recorded, with the agents still owed it."""
+
+    branch: str
+    action_id: str
+    owed: list[str] | None
+    timestamp: str
+
+
+@dataclass(slots=True)
+class Ledger:
+    """The ledger of one session as last read, and the entries staged on top of it."""
+
+    database: Database
+    session: str
+    head: Oid | None = None
+    staged: Staging = field(init=False)
+    lock: threading.Lock = field(init=False, default_factory=threading.Lock)
+    _tip: Oid | None = field(init=False, default=None)
+    _calls: list[dict[str, Any]] = field(init=False, default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.staged = Staging(self.database)
+        self._tip = self.head
+
+    @property
+    def ref(self) -> str:
+        """The name of the ledger's ref."""
+        return ledger_ref(self.session)
+
+    @property
+    def tip(self) -> Oid | None:
+        """The newest commit, staged or stored."""
+        return self._tip
+
+    def refresh(self) -> None:
+        """Read the ref again; entries that are staged go on top of what it holds now."""
+        head = self.database.backend.refs(self.ref).get(self.ref)
+        if head == self.head:
+            return
+        self.head = self._tip = head
+        calls, self._calls = self._calls, []
+        self.staged.clear()
+        for call in calls:
+            known = {i: joined(self.entry(i), entry) for i, entry in call["entries"].items()}
+            self.record(**{**call, "entries": known})
+
+    def entry(self, action_id: str) -> LedgerEntry | None:
+        """Return what is known of an action, or `None`."""
+        found = lookup(self.staged, self._root(), file_path(action_id))
+        return None if found is None else LedgerEntry.decode(self.staged.read(found.oid).data)
+
+    def entries(self) -> Iterator[LedgerEntry]:
+        """Yield every entry."""
+        for _, oid in walk(self.staged, self._root()):
+            yield LedgerEntry.decode(self.staged.read(oid).data)
+
+    def record(
+        self,
+        entries: Mapping[str, LedgerEntry],
+        *,
+        change: str,
+        when: datetime,
+        message: str,
+        branch: str,
+        owed: list[str] | None = None,
+    ) -> None:
+        """Stage one commit that sets `entries`."""
+        self._calls.append(
+            {
+                "entries": entries,
+                "change": change,
+                "when": when,
+                "message": message,
+                "branch": branch,
+                "owed": owed,
+            }
+        )
+        edits = {
+            file_path(action_id): blob_entry(self.staged.put("blob", entry.encode()))
+            for action_id, entry in entries.items()
+        }
+        parent = self._tip
+        depth = 0
+        if parent is not None:
+            depth = require_record(self.staged, parent, self.ref).depth + 1
+        details: dict[str, Any] = {"actions": sorted(entries)}
+        if owed is not None:
+            details["owed"] = owed
+        record = CommitRecord(
+            change=change,
+            kind="ledger",
+            session=self.session,
+            branch=branch,
+            author=LEDGER_AUTHOR,
+            timestamp=when.isoformat(),
+            message=message,
+            depth=depth,
+            details=details,
+        )
+        root = update(self.staged, self._root(), edits)
+        self._tip = make_ledger_commit(self.staged, record, root, [parent] if parent else [])
+
+    @property
+    def is_published(self) -> bool:
+        """Whether the store holds everything that was recorded here."""
+        return self._tip == self.head
+
+    def write(self) -> None:
+        """Write what is staged, going on top of what others wrote meanwhile.
+
+        Runs in worker threads, one at a time. Raises `Contention` after several lost races.
+        """
+        with self.lock:
+            for attempt in range(_ATTEMPTS):
+                tip, calls = self._tip, len(self._calls)
+                if tip == self.head:
+                    return
+                try:
+                    update = RefUpdate(self.ref, self.head, tip)
+                    objects, trees = dict(self.staged.objects), dict(self.staged.trees)
+                    self.database.write(objects, [update], trees)
+                except Contention:
+                    if attempt == _ATTEMPTS - 1:
+                        raise
+                    self.refresh()
+                    continue
+                self.head = tip
+                del self._calls[:calls]
+                if self._tip == tip:
+                    self.staged.clear()
+
+    def since(self, known: Oid | None) -> list[LedgerEvent]:
+        """Return the deliveries recorded after commit `known`, the oldest first."""
+        events: list[LedgerEvent] = []
+        oid = self._tip
+        while oid is not None and oid != known:
+            record = require_record(self.staged, oid, self.ref)
+            for action_id in reversed(record.details.get("actions", [])):
+                owed = record.details.get("owed")
+                events.append(LedgerEvent(record.branch, action_id, owed, record.timestamp))
+            parents = self.staged.commit(oid).parents
+            oid = parents[0] if parents else None
+        return events[::-1]
+
+    def _root(self) -> Oid | None:
+        if self._tip is None:
+            return None
+        return subtree(self.staged, self.staged.commit(self._tip).tree, ("ledger",))

@@ -1,0 +1,120 @@
+"""Git's object format as plain values: blobs, trees, commits, and their ids.
+
+This module owns the bytes of single objects (git's documented loose-object content, SHA-1 ids).
+It knows nothing of where objects live, of refs, or of what reactifact stores in them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+Oid = str
+"""Forty lower-case hex digits: the SHA-1 that git gives an object."""
+
+Kind = Literal["blob", "tree", "commit", "tag"]
+
+BLOB_MODE = 0o100644
+TREE_MODE = 0o040000
+
+
+class GitObject(NamedTuple):
+    """One object: its kind and its content without the loose-object header."""
+
+    kind: Kind
+    data: bytes
+
+
+class TreeEntry(NamedTuple):
+    """What a name in a tree stands for: a file mode and the id behind it."""
+
+    mode: int
+    oid: Oid
+
+
+class Signature(NamedTuple):
+    """A person or program and a moment: name, e-mail, seconds since the epoch (UTC)."""
+
+    name: str
+    email: str
+    time: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommitObject:
+    """A parsed commit."""
+
+    tree: Oid
+    parents: tuple[Oid, ...]
+    author: Signature
+    committer: Signature
+    message: str
+
+
+def object_id(kind: str, data: bytes) -> Oid:
+    """Return the id git gives to an object of `kind` with content `data`."""
+    digest = hashlib.sha1(f"{kind} {len(data)}".encode() + b"\0", usedforsecurity=False)
+    digest.update(data)
+    return digest.hexdigest()
+
+
+def encode_tree(entries: Mapping[str, TreeEntry]) -> bytes:
+    """Encode a tree. Names are sorted as git does: a directory as if it ended in a slash."""
+    ordered = sorted(
+        (name.encode() + b"/" if entry.mode == TREE_MODE else name.encode(), name, entry)
+        for name, entry in entries.items()
+    )
+    return b"".join(
+        b"%o %b\0%b" % (entry.mode, name.encode(), bytes.fromhex(entry.oid)) for _, name, entry in ordered
+    )
+
+
+def parse_tree(data: bytes) -> dict[str, TreeEntry]:
+    """Parse a tree into name -> entry, in git's order."""
+    entries: dict[str, TreeEntry] = {}
+    position = 0
+    while position < len(data):
+        space = data.index(b" ", position)
+        end = data.index(b"\0", space)
+        name = data[space + 1 : end].decode("utf-8", "surrogateescape")
+        entries[name] = TreeEntry(int(data[position:space], 8), data[end + 1 : end + 21].hex())
+        position = end + 21
+    return entries
+
+
+def encode_commit(commit: CommitObject) -> bytes:
+    """Encode a commit. Names and messages are taken as they are: callers have made them safe."""
+    lines = [f"tree {commit.tree}"]
+    lines += [f"parent {parent}" for parent in commit.parents]
+    lines.append(f"author {_person(commit.author)}")
+    lines.append(f"committer {_person(commit.committer)}")
+    return ("\n".join(lines) + "\n\n" + commit.message).encode()
+
+
+def parse_commit(data: bytes) -> CommitObject:
+    """Parse a commit, those of other git programs included (extra headers are passed over)."""
+    head, _, message = data.decode("utf-8", "replace").partition("\n\n")
+    tree = ""
+    parents: list[Oid] = []
+    people: dict[str, Signature] = {}
+    for line in head.split("\n"):
+        key, _, value = line.partition(" ")
+        if key == "tree":
+            tree = value
+        elif key == "parent":
+            parents.append(value)
+        elif key in ("author", "committer"):
+            people[key] = _parse_person(value)
+    return CommitObject(tree, tuple(parents), people["author"], people["committer"], message)
+
+
+def _person(who: Signature) -> str:
+    return f"{who.name} <{who.email}> {who.time} +0000"
+
+
+def _parse_person(text: str) -> Signature:
+    name, _, rest = text.partition(" <")
+    email, _, when = rest.partition("> ")
+    return Signature(name, email, int(when.split(" ")[0] or 0))

@@ -1,0 +1,93 @@
+"""The one protocol between reactifact and the place where objects and refs live.
+
+Four things are asked of a backend: read objects, list refs, write objects and move refs by
+compare-and-swap, and lend a lock that dies with its holder. Everything else (trees, diffs,
+merges, history) is pure code over `read_many`, the same for every backend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from .objects import GitObject, Oid
+
+
+class RefUpdate(NamedTuple):
+    """One compare-and-swap of a ref.
+
+    `expected` is the id the ref must hold now (`None`: it must not exist); `new` is the id it is
+    set to (`None`: it is deleted).
+    """
+
+    name: str
+    expected: Oid | None
+    new: Oid | None
+
+
+@runtime_checkable
+class ObjectBackend(Protocol):
+    """Where objects and refs live. Synchronous: callers bring it to worker threads.
+
+    Every method may be called from several threads at once.
+    """
+
+    @property
+    def location(self) -> str:
+        """A text that names the store in messages (a path, a DSN without password, `memory`)."""
+        ...
+
+    @property
+    def is_local(self) -> bool:
+        """True where a read is so quick that it may be made on the event loop."""
+        ...
+
+    def read_many(self, oids: Iterable[Oid]) -> dict[Oid, GitObject]:
+        """Return every object asked for. Raises `MissingObject` for the first that is absent."""
+        ...
+
+    def refs(self, prefix: str = "refs/") -> dict[str, Oid]:
+        """Return the refs whose full name starts with `prefix`, by name.
+
+        A prefix that is a whole ref name, or ends in a slash, costs what lies under it, not what
+        the store holds.
+        """
+        ...
+
+    def write(self, objects: Mapping[Oid, GitObject], updates: Sequence[RefUpdate] = ()) -> None:
+        """Store `objects`, then move the refs in the order given.
+
+        When this returns, everything is on stable storage as far as the backend's durability
+        promises. Raises `Contention` when a ref does not hold what was expected, and
+        `MissingObject` when a ref would point at an object that is not there. Where the backend
+        has transactions all refs move or none; in files, those before the refused one have moved.
+        """
+        ...
+
+    def lock(self, name: str, *, wait: float = 0.0) -> AbstractContextManager[None]:
+        """Hold the named lock for the length of a `with`.
+
+        It is exclusive between threads, contexts and processes, and dies with its holder. Raises
+        `SessionBusy`, naming the holder, when it is not had within `wait` seconds. Names are free
+        text; the backend makes them safe.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give back files, connections and descriptors. Closing twice is fine."""
+        ...
+
+
+@runtime_checkable
+class Maintained(Protocol):
+    """A backend that wants its files tidied from time to time."""
+
+    @property
+    def needs_maintenance(self) -> bool:
+        """Whether enough has gathered that a call is worth it."""
+        ...
+
+    def maintain(self) -> bool:
+        """Tidy up in a bounded step, safe beside readers and writers; return whether it did."""
+        ...

@@ -1,0 +1,251 @@
+"""Commits as reactifact writes them: the record in `commit.json`, the tree around it, the message.
+
+Owns the shape of `.reactifact/commit.json`, the subject, body and trailers made from it, and the
+way back from a commit to its record. Programs trust the record; the message is for people.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+from blake3 import blake3
+
+from ..errors import FormatTooNew, StoreError
+from . import canonical
+from .database import Objects, Staging, blob_entry
+from .layout import ATTRIBUTES, BOOKKEEPING, FORMAT_VERSION, Roots
+from .objects import TREE_MODE, CommitObject, Oid, Signature, TreeEntry
+from .trees import lookup, subtree
+
+COMMITTER = ("reactifact", "reactifact@reactifact.invalid")
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRecord:
+    """What one commit did, and what it leaves for the next."""
+
+    change: str  # Change-Id: stable when history is squashed
+    kind: str  # root, direct, agent, merge, queue, edit, ledger
+    session: str
+    branch: str
+    author: str
+    timestamp: str
+    message: str = ""  # what the author says; an empty one is made from the operations
+    context_version: int | None = None  # None for a commit that carries no version
+    version: int = 0  # versioned commits up to here
+    head: str | None = None  # Change-Id of the last versioned commit up to here
+    parent_change: str | None = None  # the versioned commit before this one
+    depth: int = 0  # longest way to a root, in commits
+    generation: int = 0
+    run_id: str = ""
+    code: str = ""
+    trigger: dict[str, Any] | None = None
+    operations: list[dict[str, Any]] = field(default_factory=list)
+    reads: list[list[Any]] = field(default_factory=list)
+    listings: list[list[Any]] = field(default_factory=list)
+    writes: list[list[Any]] = field(default_factory=list)
+    queue: list[dict[str, Any]] = field(default_factory=list)
+    next_sequence: int = 0
+    ledger: Oid | None = None
+    fork: dict[str, Any] | None = None
+    is_session: bool = False  # the line was opened as a session, not only saved as a branch
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        """Return the bytes of `commit.json`."""
+        record = {name: getattr(self, name) for name in _FIELDS}
+        return canonical.encode({k: v for k, v in record.items() if v not in (None, False, [], {}, "")})
+
+    @staticmethod
+    def decode(data: bytes) -> CommitRecord:
+        """Return the record in the bytes of a `commit.json`."""
+        record: Any = canonical.decode(data)
+        return CommitRecord(**{name: record[name] for name in _FIELDS if name in record})
+
+
+_FIELDS = tuple(f.name for f in fields(CommitRecord))
+
+
+def make_commit(objects: Staging, record: CommitRecord, roots: Roots, parents: Sequence[Oid]) -> Oid:
+    """Stage the tree and the commit of one record and return the commit's id."""
+    hidden = {
+        "commit.json": blob_entry(objects.put("blob", record.encode())),
+        "format.json": blob_entry(objects.put("blob", canonical.encode({"format_version": FORMAT_VERSION}))),
+    }
+    top = {".gitattributes": blob_entry(objects.put("blob", ATTRIBUTES))}
+    for name in ("meta", "versions", "held"):
+        _graft(hidden, name, getattr(roots, name))
+    for name in ("artifacts", "relations", "outbox"):
+        _graft(top, name, getattr(roots, name))
+    top[BOOKKEEPING] = TreeEntry(TREE_MODE, objects.put_tree(hidden))
+    state = state_hash(roots)
+    return _commit(objects, record, top, parents, _message(record, state))
+
+
+def make_ledger_commit(
+    objects: Staging, record: CommitRecord, ledger: Oid | None, parents: Sequence[Oid]
+) -> Oid:
+    """Stage the tree and the commit of one record of a session's ledger."""
+    top = {"commit.json": blob_entry(objects.put("blob", record.encode()))}
+    _graft(top, "ledger", ledger)
+    return _commit(objects, record, top, parents, _message(record, None))
+
+
+def _commit(
+    objects: Staging,
+    record: CommitRecord,
+    top: dict[str, TreeEntry],
+    parents: Sequence[Oid],
+    message: str,
+) -> Oid:
+    when = int(datetime.fromisoformat(record.timestamp).timestamp())
+    commit = CommitObject(
+        tree=objects.put_tree(top),
+        parents=tuple(parents),
+        author=author_signature(record, when),
+        committer=Signature(*COMMITTER, when),
+        message=message,
+    )
+    return objects.put_commit(commit)
+
+
+def _graft(entries: dict[str, TreeEntry], name: str, tree: Oid | None) -> None:
+    if tree is not None:
+        entries[name] = TreeEntry(TREE_MODE, tree)
+
+
+def read_record(objects: Objects, commit: Oid) -> CommitRecord | None:
+    """Return the record of a commit, or `None` for one that reactifact did not make."""
+    tree = objects.commit(commit).tree
+    entry = lookup(objects, tree, (BOOKKEEPING, "commit.json")) or lookup(objects, tree, ("commit.json",))
+    return None if entry is None else CommitRecord.decode(objects.read(entry.oid).data)
+
+
+def require_record(objects: Objects, commit: Oid, what: str) -> CommitRecord:
+    """Return the record of a commit. Raises `StoreError`, naming `what`, where it has none."""
+    record = read_record(objects, commit)
+    if record is None:
+        raise StoreError(
+            f"{what} points at {commit[:12]}, a commit that reactifact did not make; "
+            f"move the ref back to one it made (see `git log {commit[:12]}`)"
+        )
+    return record
+
+
+def read_roots(objects: Objects, commit: Oid) -> Roots:
+    """Return the subtrees of a commit. Raises `FormatTooNew`."""
+    tree = objects.commit(commit).tree
+    check_format(objects, tree)
+    names = ("artifacts", "relations", "outbox")
+    top = [subtree(objects, tree, (name,)) for name in names]
+    hidden = [subtree(objects, tree, (BOOKKEEPING, name)) for name in ("meta", "versions", "held")]
+    return Roots(*top, *hidden)
+
+
+def check_format(objects: Objects, tree: Oid) -> None:
+    """Refuse a tree of a newer format. Raises `FormatTooNew`."""
+    entry = lookup(objects, tree, (BOOKKEEPING, "format.json"))
+    if entry is None:
+        return
+    record: Any = canonical.decode(objects.read(entry.oid).data)
+    version = record.get("format_version")
+    if not isinstance(version, int) or version > FORMAT_VERSION:
+        raise FormatTooNew(
+            f"this state is in format_version {version!r}, and this reactifact reads up to "
+            f"{FORMAT_VERSION}: install a newer reactifact to open it; nothing was changed"
+        )
+
+
+def state_hash(roots: Roots) -> str:
+    """Return the `State` of a commit: blake3 over the subtree ids that a merge compares."""
+    text = f"artifacts {roots.artifacts or '-'}\nrelations {roots.relations or '-'}\n"
+    return blake3(text.encode()).hexdigest()
+
+
+# -- what people read ------------------------------------------------------------------------
+
+
+def author_signature(record: CommitRecord, when: int) -> Signature:
+    """Return the git author of a record: the agent, or whoever made a direct change."""
+    name, _, rest = record.author.partition("<")
+    email = rest.rstrip("> ") if rest.rstrip().endswith(">") else ""
+    if not email or any(c in email for c in "<> \n\0"):
+        name = record.author
+        email = f"{'agent' if record.kind == 'agent' else 'application'}@reactifact.invalid"
+    return Signature(safe_text(name.strip(), "<>") or "unnamed", safe_text(email), when)
+
+
+@lru_cache(maxsize=4096)
+def safe_text(text: str, also: str = "") -> str:
+    """Percent-encode what could break or forge a commit message: control characters, `%`,
+    a dash or blank at the start, and the characters in `also`."""
+    out = []
+    for index, char in enumerate(text):
+        edge = char in "- " and index == 0
+        if char == "%" or char in also or edge or not char.isprintable():
+            out.append("".join(f"%{byte:02X}" for byte in char.encode("utf-8", "surrogatepass")))
+        else:
+            out.append(char)
+    return "".join(out)
+
+
+def subject(record: CommitRecord) -> str:
+    """Return the sentence that `git log --oneline` shows."""
+    who = safe_text(record.author.partition("<")[0].strip()) or "unnamed"
+    if record.message:
+        return safe_text(record.message.strip().split("\n")[0][:200])
+    phrases = [_phrase(op) for op in record.operations]
+    shown = ", ".join(phrases[:3])
+    if len(phrases) > 3:
+        shown += f" and {len(phrases) - 3} more"
+    return f"{who}: {shown or 'nothing to record'}"
+
+
+def _phrase(operation: dict[str, Any]) -> str:
+    kind = operation.get("type", "")
+    name = safe_text(_short(str(operation.get("artifact_id", ""))))
+    if kind in ("link", "unlink"):
+        relation = safe_text(_short(str(operation.get("relation") or "any")))
+        target = safe_text(_short(str(operation.get("target_id") or "any")))
+        return f"{kind} {name} {relation} {target}"
+    if operation.get("action"):
+        return f"act {safe_text(_short(operation['action']))}"
+    class_name = str(operation.get("data_type", "")).rpartition(".")[2]
+    return f"{kind} {safe_text(class_name)} {name}" if class_name else f"{kind} {name}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _message(record: CommitRecord, state: str | None) -> str:
+    lines = [subject(record), ""]
+    body = [_phrase(op) for op in record.operations]
+    if record.message and "\n" in record.message.strip():
+        said = record.message.strip().split("\n")[1:]
+        body = [safe_text(line) for line in said if line.strip()] + body
+    if body:
+        lines += [*body, ""]
+    lines += [f"{key}: {safe_text(value)}" for key, value in _trailers(record, state) if value]
+    return "\n".join(lines) + "\n"
+
+
+def _trailers(record: CommitRecord, state: str | None) -> list[tuple[str, str]]:
+    trigger = record.trigger or {}
+    cause = f"{trigger.get('type', '')} {trigger.get('artifact_id', '')}".strip()
+    version = "" if record.context_version is None else str(record.context_version)
+    return [
+        ("Change-Id", record.change),
+        ("Context-Version", version),
+        ("Generation", str(record.generation) if record.generation else ""),
+        ("Session-Id", record.session),
+        ("Branch", record.branch),
+        ("Run-Id", record.run_id),
+        ("Trigger", cause),
+        ("Ledger", record.ledger or ""),
+        ("State", state or ""),
+    ]

@@ -1,0 +1,361 @@
+"""The state of one branch at one moment, over the subtrees of a commit.
+
+`State` reads artifacts' bookkeeping, payload bytes, relations and waiting intents, and gathers
+changes on top until `flush` turns them into new subtrees. It knows ids and bytes, not models,
+events or commits. A snapshot is a second `State` on the same `Roots`: it costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import NamedTuple
+
+from .canonical import content_hash
+from .database import Staging, blob_entry
+from .index import Indexes
+from .layout import (
+    Edge,
+    Intent,
+    ListingRecord,
+    Meta,
+    ReadRecord,
+    Roots,
+    artifact_path,
+    decode_edges,
+    encode_edges,
+    file_path,
+    versions_path,
+)
+from .objects import TREE_MODE, Oid, TreeEntry
+from .trees import Path, lookup, subtree, update, walk
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Who writes, and on what grounds. `commit` is `None` for a direct change."""
+
+    author: str
+    when: datetime
+    commit: str | None = None
+    reads: tuple[ReadRecord, ...] = ()
+    listings: tuple[ListingRecord, ...] = ()
+
+
+class Stored(NamedTuple):
+    """A version of an artifact and the id of its meta blob."""
+
+    oid: Oid
+    meta: Meta
+
+
+class State:
+    """Artifacts, relations and intents of one branch: subtrees plus the changes on top."""
+
+    def __init__(self, objects: Staging, roots: Roots, next_sequence: int, indexes: Indexes) -> None:
+        self.objects = objects
+        self.roots = roots
+        self.next_sequence = next_sequence
+        self.indexes = indexes
+        self.changed: dict[str, Stored | None] = {}
+        self.edges: dict[str, tuple[Edge, ...]] = {}
+        self.intents: dict[str, Intent | None] = {}
+        self.kept: dict[tuple[str, int], Stored] = {}
+        self._forgotten: set[str] = set()
+
+    def twin(self) -> State:
+        """Return another state on the same subtrees, with objects of its own on top."""
+        return State(Staging(self.objects), self.roots, self.next_sequence, self.indexes)
+
+    # -- artifacts ---------------------------------------------------------------------------
+
+    def stored(self, artifact_id: str) -> Stored | None:
+        """Return the live version of an artifact, or `None`."""
+        if artifact_id in self.changed:
+            return self.changed[artifact_id]
+        entry = lookup(self.objects, self.roots.meta, file_path(artifact_id))
+        return None if entry is None else self.stored_at(entry.oid)
+
+    def stored_at(self, oid: Oid) -> Stored:
+        """Return the version that a meta blob describes."""
+        return Stored(oid, Meta.decode(self.objects.read(oid).data))
+
+    def payload(self, meta: Meta) -> bytes:
+        """Return the payload bytes of a version."""
+        return self.objects.read(meta.payload).data
+
+    def put(self, artifact_id: str, type_id: str, payload: bytes, revision: str, origin: Origin) -> Meta:
+        """Write a new version of an artifact, or create it."""
+        when = origin.when.isoformat()
+        before = self.stored(artifact_id)
+        oid = self.objects.put("blob", payload)
+        meta = Meta(
+            id=artifact_id,
+            type_id=type_id,
+            version=0,
+            sequence=self.next_sequence,
+            created_at=when,
+            updated_at=when,
+            payload=oid,
+            content_hash=content_hash(payload),
+            revision=revision,
+            author=origin.author,
+            commit=origin.commit,
+            created_by=origin.commit,
+            writer=origin.commit,
+            writer_author=origin.author if origin.commit else None,
+            reads=origin.reads if origin.commit else (),
+            listings=origin.listings if origin.commit else (),
+        )
+        if before is None:
+            self.next_sequence += 1
+        else:
+            meta = self._next_version(before, meta, origin)
+        self._set(meta)
+        return meta
+
+    def _next_version(self, before: Stored, meta: Meta, origin: Origin) -> Meta:
+        if artifact_is_new(self.changed, before):
+            self.kept[before.meta.id, before.meta.version] = before
+        old = before.meta
+        meta = replace(
+            meta,
+            version=old.version + 1,
+            sequence=old.sequence,
+            created_at=old.created_at,
+            created_by=old.created_by,
+            previous=before.oid,
+        )
+        if origin.commit is None:
+            meta = replace(
+                meta,
+                writer=old.writer,
+                writer_author=old.writer_author,
+                reads=old.reads,
+                listings=old.listings,
+            )
+        return meta
+
+    def touch(self, artifact_id: str, origin: Origin) -> Meta:
+        """Record that a commit wrote equal data: the version stays, writer and reads move."""
+        before = self.stored(artifact_id)
+        if before is None:
+            raise KeyError(artifact_id)
+        meta = replace(
+            before.meta,
+            writer=origin.commit,
+            writer_author=origin.author,
+            reads=origin.reads,
+            listings=origin.listings,
+        )
+        self._set(meta)
+        return meta
+
+    def claim(self, origin: Origin) -> None:
+        """Let the changes since the last flush count as written by a versioned commit."""
+        for stored in list(self.changed.values()):
+            if stored is None or stored.meta.commit is not None:
+                continue
+            meta = replace(
+                stored.meta,
+                commit=origin.commit,
+                writer=origin.commit,
+                author=origin.author,
+                writer_author=origin.author,
+                created_by=stored.meta.created_by or (origin.commit if self._is_new(stored) else None),
+            )
+            self._set(meta)
+            self.kept = {k: v for k, v in self.kept.items() if v is not stored}
+
+    def _is_new(self, stored: Stored) -> bool:
+        return lookup(self.objects, self.roots.meta, file_path(stored.meta.id)) is None
+
+    def adopt(self, stored: Stored) -> None:
+        """Take a version over as it is, from a branch whose objects are at hand."""
+        self.changed[stored.meta.id] = stored
+        self.next_sequence = max(self.next_sequence, stored.meta.sequence + 1)
+
+    def delete(self, artifact_id: str) -> Meta | None:
+        """Remove an artifact and return what it was; relations stay."""
+        before = self.stored(artifact_id)
+        if before is None:
+            return None
+        self.changed[artifact_id] = None
+        self._forgotten.add(artifact_id)
+        self.kept = {key: kept for key, kept in self.kept.items() if key[0] != artifact_id}
+        if self.intent(artifact_id) is not None:
+            self.intents[artifact_id] = None
+        return before.meta
+
+    def _set(self, meta: Meta) -> None:
+        self.changed[meta.id] = Stored(self.objects.put("blob", meta.encode()), meta)
+
+    def type_ids(self) -> list[str]:
+        """Return the type ids of all live artifacts, sorted."""
+        found = set(self.indexes.type_ids(self.objects, self.roots))
+        found |= {stored.meta.type_id for stored in self.changed.values() if stored}
+        return sorted(found)
+
+    def ids_of(self, type_ids: Iterable[str]) -> list[str]:
+        """Return the ids of the live artifacts of some types, in order of creation."""
+        wanted = set(type_ids)
+        keys = [
+            key
+            for type_id in wanted
+            for key in self.indexes.order(self.objects, self.roots, type_id)
+            if key[1] not in self.changed
+        ]
+        keys += [
+            (stored.meta.sequence, stored.meta.id)
+            for stored in self.changed.values()
+            if stored is not None and stored.meta.type_id in wanted
+        ]
+        keys.sort()
+        return [artifact_id for _, artifact_id in keys]
+
+    def versions(self, artifact_id: str) -> Iterator[Stored]:
+        """Yield the versions of a live artifact that are still stored, the newest first."""
+        stored = self.stored(artifact_id)
+        while stored is not None:
+            yield stored
+            previous = stored.meta.previous
+            stored = None if previous is None else self.stored_at(previous)
+
+    # -- relations ---------------------------------------------------------------------------
+
+    def outgoing(self, source: str) -> tuple[Edge, ...]:
+        """Return the relations of one source, in order."""
+        if source in self.edges:
+            return self.edges[source]
+        entry = lookup(self.objects, self.roots.relations, file_path(source))
+        return () if entry is None else decode_edges(self.objects.read(entry.oid).data)[1]
+
+    def sources(self) -> list[str]:
+        """Return every id that has outgoing relations."""
+        stored = self.indexes.sources(self.objects, self.roots)
+        return sorted((set(stored) - self.edges.keys()) | {s for s, e in self.edges.items() if e})
+
+    def incoming_sources(self, target: str) -> list[str]:
+        """Return every id that has a relation to `target`."""
+        stored = set(self.indexes.incoming(self.objects, self.roots, target)) - self.edges.keys()
+        fresh = {s for s, es in self.edges.items() if any(e.target == target for e in es)}
+        return sorted(stored | fresh)
+
+    def link(self, source: str, relation: str, target: str) -> bool:
+        """Add a relation; return whether it was new."""
+        edges = self.outgoing(source)
+        if any(edge.relation == relation and edge.target == target for edge in edges):
+            return False
+        self.edges[source] = (*edges, Edge(relation, target, self.next_sequence))
+        self.next_sequence += 1
+        return True
+
+    def unlink(self, source: str, relation: str | None, target: str | None) -> list[Edge]:
+        """Remove the relations of `source` that match (`None`: any); return those that went."""
+        gone = [
+            edge
+            for edge in self.outgoing(source)
+            if relation in (None, edge.relation) and target in (None, edge.target)
+        ]
+        if gone:
+            self.edges[source] = tuple(e for e in self.outgoing(source) if e not in gone)
+        return gone
+
+    # -- intents -----------------------------------------------------------------------------
+
+    def intent(self, action_id: str) -> Intent | None:
+        """Return what the branch waits for under an action's id, or `None`."""
+        if action_id in self.intents:
+            return self.intents[action_id]
+        entry = lookup(self.objects, self.roots.outbox, file_path(action_id))
+        return None if entry is None else Intent.decode(self.objects.read(entry.oid).data)
+
+    def waiting(self) -> list[Intent]:
+        """Return all intents this branch waits for, in the order they were planned."""
+        stored = [
+            Intent.decode(self.objects.read(oid).data) for _, oid in walk(self.objects, self.roots.outbox)
+        ]
+        found = [intent for intent in stored if intent.action_id not in self.intents]
+        found += [intent for intent in self.intents.values() if intent is not None]
+        return sorted(found, key=lambda intent: (intent.sequence, intent.action_id))
+
+    def expect(self, intent: Intent) -> None:
+        """Wait for a delivery."""
+        self.intents[intent.action_id] = intent
+
+    def settle(self, action_id: str) -> None:
+        """Wait for a delivery no longer."""
+        if self.intent(action_id) is not None:
+            self.intents[action_id] = None
+
+    # -- writing -----------------------------------------------------------------------------
+
+    @property
+    def is_clean(self) -> bool:
+        """True while nothing has changed since the subtrees were written."""
+        return not (self.changed or self.edges or self.intents)
+
+    def flush(self) -> Roots:
+        """Turn the changes into new subtrees and go on from them."""
+        if self.is_clean:
+            return self.roots
+        roots = self.roots
+        artifacts, meta, versions = self._artifact_edits()
+        objects = self.objects
+        self.roots = Roots(
+            artifacts=update(objects, roots.artifacts, artifacts),
+            relations=update(objects, roots.relations, self._relation_edits()),
+            outbox=update(objects, roots.outbox, self._intent_edits()),
+            meta=update(objects, roots.meta, meta),
+            versions=update(objects, roots.versions, versions),
+            held=roots.held,
+        )
+        self.changed, self.edges, self.intents = {}, {}, {}
+        self.kept, self._forgotten = {}, set()
+        return self.roots
+
+    def _artifact_edits(self) -> tuple[dict[Path, TreeEntry | None], ...]:
+        artifacts: dict[Path, TreeEntry | None] = {}
+        meta: dict[Path, TreeEntry | None] = {}
+        versions: dict[Path, TreeEntry | None] = {}
+        for artifact_id, stored in self.changed.items():
+            entry = lookup(self.objects, self.roots.meta, file_path(artifact_id))
+            old = None if entry is None else self.stored_at(entry.oid).meta
+            if old is not None and (stored is None or old.type_id != stored.meta.type_id):
+                artifacts[artifact_path(old.type_id, artifact_id)] = None
+            if stored is not None:
+                path = artifact_path(stored.meta.type_id, artifact_id)
+                artifacts[path] = blob_entry(stored.meta.payload)
+            meta[file_path(artifact_id)] = None if stored is None else blob_entry(stored.oid)
+        for artifact_id in self._forgotten:
+            if subtree(self.objects, self.roots.versions, versions_path(artifact_id)):
+                versions[versions_path(artifact_id)] = None
+        for (artifact_id, version), kept in self.kept.items():
+            tree = {
+                "meta.json": blob_entry(kept.oid),
+                "payload.json": blob_entry(kept.meta.payload),
+            }
+            path = (*versions_path(artifact_id), str(version))
+            versions.pop(versions_path(artifact_id), None)
+            versions[path] = TreeEntry(TREE_MODE, self.objects.put_tree(tree))
+        return artifacts, meta, versions
+
+    def _relation_edits(self) -> dict[Path, TreeEntry | None]:
+        edits: dict[Path, TreeEntry | None] = {}
+        for source, edges in self.edges.items():
+            blob = self.objects.put("blob", encode_edges(source, edges)) if edges else None
+            edits[file_path(source)] = None if blob is None else blob_entry(blob)
+        return edits
+
+    def _intent_edits(self) -> dict[Path, TreeEntry | None]:
+        edits: dict[Path, TreeEntry | None] = {}
+        for action_id, intent in self.intents.items():
+            blob = None if intent is None else self.objects.put("blob", intent.encode())
+            edits[file_path(action_id)] = None if blob is None else blob_entry(blob)
+        return edits
+
+
+def artifact_is_new(changed: dict[str, Stored | None], before: Stored) -> bool:
+    """Tell whether a version was made since the last flush, so that no commit holds it."""
+    return changed.get(before.meta.id) is before

@@ -1,0 +1,7 @@
+"""The public path of the type registry."""
+
+from __future__ import annotations
+
+from .context.types import TypeNotFoundError, migrate_payload, register, registered_types, resolve, type_id_of
+
+__all__ = ["TypeNotFoundError", "migrate_payload", "register", "registered_types", "resolve", "type_id_of"]

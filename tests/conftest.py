@@ -1,0 +1,85 @@
+"""What every test shares: `--full`, the event loops, hypothesis' profiles, an environment of its own.
+
+Fixtures that only some tests need stand beside those tests.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# Deadlines and "too slow" measure the machine, not the code. In CI the examples are the same in every
+# run, so that a red run speaks about the change; elsewhere each run looks in new places.
+settings.register_profile(
+    "default",
+    deadline=None,
+    max_examples=50,
+    derandomize="CI" in os.environ,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("full", parent=settings.get_profile("default"), max_examples=1000)
+
+FULL_TEST_TIMEOUT = 3600
+"""Seconds that one test marked `full` may take; the others have pytest's `timeout` of pyproject.toml."""
+
+# Set by git for its hooks: a test run from one would work on the repository of that hook.
+GIT_VARIABLES_OF_HOOKS = (
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_COMMON_DIR",
+    "GIT_DIR",
+    "GIT_INDEX_FILE",
+    "GIT_NAMESPACE",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_PREFIX",
+    "GIT_WORK_TREE",
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--full",
+        action="store_true",
+        help="run the tests marked `full` too, and many more examples of the property tests",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # `--hypothesis-profile` on the command line is loaded later and wins.
+    settings.load_profile("full" if config.getoption("--full") else "default")
+    for name in GIT_VARIABLES_OF_HOOKS:
+        os.environ.pop(name, None)
+    os.environ["GIT_CONFIG_GLOBAL"] = str(Path(__file__).with_name("gitconfig"))
+    os.environ["GIT_CONFIG_NOSYSTEM"] = "1"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    heavy = [item for item in items if item.get_closest_marker("full")]
+    if config.getoption("--full"):
+        for item in heavy:
+            item.add_marker(pytest.mark.timeout(FULL_TEST_TIMEOUT))
+    elif heavy:
+        config.hook.pytest_deselected(items=heavy)
+        items[:] = [item for item in items if item not in set(heavy)]
+
+
+needs_uvloop = pytest.mark.skipif(
+    importlib.util.find_spec("uvloop") is None, reason="uvloop does not exist for this Python or platform"
+)
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(("asyncio", {"use_uvloop": False}), id="asyncio"),
+        pytest.param(("asyncio", {"use_uvloop": True}), id="uvloop", marks=needs_uvloop),
+        pytest.param(("trio", {}), id="trio"),
+    ],
+)
+def anyio_backend(request: pytest.FixtureRequest) -> Any:
+    """The event loop that a test marked `anyio` runs on: each such test runs once on every one."""
+    return request.param

@@ -1,0 +1,30 @@
+"""The conformance suite over the backends that need nothing outside the standard installation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from conformance import BackendConformance, OpenBackend
+
+from reactifact.store.bare import GitBackend
+from reactifact.store.memory import MemoryBackend
+
+
+class TestMemory(BackendConformance):
+    @pytest.fixture
+    def open_backend(self) -> OpenBackend:
+        backend = MemoryBackend()
+        return lambda: backend
+
+
+class TestGit(BackendConformance):
+    @pytest.fixture
+    def open_backend(self, tmp_path: Path) -> OpenBackend:
+        return lambda: GitBackend(tmp_path / "store.git", durability="os")
+
+
+class TestGitFullySynced(BackendConformance):
+    @pytest.fixture
+    def open_backend(self, tmp_path: Path) -> OpenBackend:
+        return lambda: GitBackend(tmp_path / "store.git")

@@ -1,0 +1,61 @@
+"""A writer in a process of its own, to be killed, paused or raced by the tests beside it.
+
+writer_child.py kill PATH STEP DURABILITY   write one commit on refs/heads/s/main, die at STEP
+writer_child.py open PATH                   open (or make) the store and write one ref of its own
+writer_child.py hold PATH NAME              take the lock NAME, say so, and wait to be killed
+writer_child.py maintain PATH STEP          merge packs, die at STEP
+writer_child.py fill PATH BYTES             write with every file limited to BYTES bytes
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable
+
+from conformance import MAIN, blob, commit, put
+
+from reactifact.errors import StoreError
+from reactifact.store.bare import GitBackend
+from reactifact.store.protocol import RefUpdate
+
+
+def dies_at(step: str) -> Callable[[str], None]:
+    def fault(name: str) -> None:
+        if name == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return fault
+
+
+def main(action: str, path: str, *rest: str) -> None:
+    if action == "kill":
+        step, durability = rest
+        backend = GitBackend(path, durability="full" if durability == "full" else "os")
+        backend.fault = dies_at(step)
+        old = backend.refs(MAIN)[MAIN]
+        oid, objects = commit("two", old)
+        backend.write(objects, [RefUpdate(MAIN, old, oid)])
+    elif action == "open":
+        put(GitBackend(path), f"refs/heads/child-{os.getpid()}/main", "one")
+    elif action == "hold":
+        with GitBackend(path).lock(rest[0]):
+            print("held", flush=True)
+            signal.pause()
+    elif action == "maintain":
+        backend = GitBackend(path)
+        backend.fault = dies_at(rest[0])
+        backend.maintain()
+    elif action == "fill":
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        backend = GitBackend(path)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(rest[0]), resource.RLIM_INFINITY))
+        try:
+            backend.write(dict([blob(os.urandom(2 * int(rest[0])))]))
+        except StoreError as error:
+            print(error)
+
+
+main(*sys.argv[1:])
