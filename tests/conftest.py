@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from support import Place
 
 # Deadlines and "too slow" measure the machine, not the code. In CI the examples are the same in every
 # run, so that a red run speaks about the change; elsewhere each run looks in new places.
@@ -83,3 +84,15 @@ needs_uvloop = pytest.mark.skipif(
 def anyio_backend(request: pytest.FixtureRequest) -> Any:
     """The event loop that a test marked `anyio` runs on: each such test runs once on every one."""
     return request.param
+
+
+@pytest.fixture(params=["memory", "git"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """A store that can be opened several times: in memory, and as a bare repository."""
+    return Place(tmp_path / "state.git" if request.param == "git" else None)
+
+
+@pytest.fixture
+def git_place(tmp_path: Path) -> Place:
+    """A bare repository that can be opened several times."""
+    return Place(tmp_path / "state.git")

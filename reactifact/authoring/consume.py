@@ -49,8 +49,8 @@ class Consume:
         # a function as class attribute is a condition on artifacts, not a method
         own = getattr_static(type(self), "condition", None)
         own = own.__func__ if isinstance(own, staticmethod) else own
-        self.artifact_type: type[BaseModel] = kind
-        self.condition: Condition | None = condition if condition is not None else own
+        self.artifact_type = kind
+        self.condition = condition if condition is not None else own
         self.event_types = tuple(event_types if event_types is not None else type(self).event_types)
         self.wakes = type(self).wakes if wakes is None else wakes
         self.debounce = type(self).debounce if debounce is None else debounce
@@ -71,7 +71,7 @@ class Consume:
 
     def types(self) -> tuple[type[BaseModel], ...]:
         """Return the types that are read."""
-        return (self.artifact_type,)
+        return () if self.artifact_type is None else (self.artifact_type,)
 
     def collect(self, context: Context) -> list[Artifact[Any]]:
         """Return the live artifacts that match, subclasses included, in order of creation."""

@@ -59,7 +59,7 @@ def as_types(given: Types | None) -> tuple[type[BaseModel], ...]:
     """Return one type or several as a tuple. Raises `TypeError` for what is no model class."""
     if given is None:
         return ()
-    types = (given,) if isinstance(given, type) else tuple(given)
+    types: tuple[Any, ...] = (given,) if isinstance(given, type) else tuple(given)
     for kind in types:
         if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
             raise TypeError(f"{kind!r} is no artifact type: pass a class that derives from BaseModel")
@@ -91,10 +91,10 @@ class Produce(Generic[M]):
                 f"{cls.__name__} has no artifact type: pass one, set artifact_type on the class, "
                 f"or derive from Produce[YourModel]"
             )
-        self.artifact_type: type[BaseModel] = as_types(kind)[0]
+        self.artifact_type = as_types(kind)[0]
         self.also_creates = (*as_types(also_creates), *as_types(cls.also_creates))
         wanted = reacts_to if reacts_to is not None else cls.reacts_to
-        self.reacts_to: tuple[type[BaseModel], ...] | None = as_types(wanted) or None
+        self.reacts_to = as_types(wanted) or None
         is_bare = cls is Produce or cls.__dict__.get("_is_parametrised", False)
         self.name: str = f"Produce[{self.artifact_type.__name__}]" if is_bare else cls.__name__
 
@@ -110,7 +110,7 @@ class Produce(Generic[M]):
     @property
     def creates(self) -> tuple[type[BaseModel], ...]:
         """Every type the produce may create."""
-        return (self.artifact_type, *self.also_creates)
+        return (*as_types(self.artifact_type), *as_types(self.also_creates))
 
     @property
     def effects(self) -> Effects:
@@ -124,7 +124,7 @@ class Produce(Generic[M]):
         """Tell whether the produce runs for an event."""
         if self.reacts_to is None:
             return True
-        if event is None or event.artifact_type not in self.reacts_to:
+        if event is None or event.artifact_type not in as_types(self.reacts_to):
             return False
         return trigger is not None or event.type == EventType.ARTIFACT_DELETED
 

@@ -67,7 +67,7 @@ class StoredCommit(Commit):
             setattr(self, name, value)
 
     @property
-    def operations(self) -> list[Operation]:  # type: ignore[override]
+    def operations(self) -> list[Operation]:
         """The operations, in the order they were applied."""
         if self._operations is None:
             self._operations = self._load_operations()
@@ -78,7 +78,7 @@ class StoredCommit(Commit):
         self._operations = value
 
     @property
-    def reads(self) -> list[Read]:  # type: ignore[override]
+    def reads(self) -> list[Read]:
         """What was read: the trigger first, listings unfolded at the end.
 
         Raises `StoreError` when the snapshot of a listing was compacted.

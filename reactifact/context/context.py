@@ -21,6 +21,7 @@ from ..store.layout import ListingRecord, ReadRecord
 from ..store.ledger import Ledger
 from ..store.line import MAIN, Line, new_change_id
 from ..store.memory import MemoryBackend
+from ..store.merge import MergePlan
 from ..store.records import CommitRecord
 from ..store.state import Origin, State
 from . import delivery, log, merging
@@ -291,6 +292,11 @@ class Context:
 
     # -- committing (for the runtime and the session layer) -------------------------------------
 
+    def begin(self) -> None:
+        """Make the first, empty commit of the branch, if it has none."""
+        if self._line.record is None:
+            self._line.begin_session(self.resources.clock.now())
+
     def commit_direct(self, *, author: str | None = None, message: str = "") -> None:
         """Make one commit of the direct changes since the last commit, if there are any."""
         self._gather()
@@ -418,6 +424,7 @@ class Context:
         record an intent on it, or when it is merged.
         """
         self._refuse_inside_an_execution("branch")
+        self.begin()
         self.note_queue()
         twin = Context.over(self._line.fork_off(name or "fork"), self.resources)
         twin._queue = [
@@ -433,9 +440,8 @@ class Context:
         """
         self._refuse_inside_an_execution("merge")
         for side in (self, other):
+            side.begin()
             side.note_queue()
-            if side._line.record is None:
-                side._line.begin_session(side.resources.clock.now())
             side._line.seal()
         plan = merging.plan(self._line, other._line)
         if plan.clashes:
@@ -447,7 +453,7 @@ class Context:
         for action_id in changed:
             self._main.renew(action_id)
 
-    def _apply_merge(self, plan: merging.MergePlan, other: Context, message: str) -> None:
+    def _apply_merge(self, plan: MergePlan, other: Context, message: str) -> None:
         now = self.resources.clock.now()
         record = CommitRecord(
             change=new_change_id(),

@@ -10,11 +10,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
+from inspect import isclass
 from typing import Any
 
 from pydantic import BaseModel
 
 from .types import TypeNotFoundError, resolve, type_id_of
+
+
+ArtifactType = type[BaseModel] | str
+"""A model class, or a type id that resolves to none."""
 
 
 class EventType(StrEnum):
@@ -34,7 +39,7 @@ class Event:
     """
 
     type: EventType
-    artifact_type: type[BaseModel] | str
+    artifact_type: ArtifactType
     artifact_id: str
     timestamp: datetime = field(default_factory=lambda: datetime.now(UTC))
 
@@ -42,7 +47,7 @@ class Event:
     def type_id(self) -> str:
         """The stable id of the artifact's type."""
         kind = self.artifact_type
-        return kind if isinstance(kind, str) else type_id_of(kind)
+        return type_id_of(kind) if isclass(kind) else str(kind)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the event as plain JSON types."""
@@ -56,7 +61,7 @@ class Event:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Event:
         """Return the event of a dictionary; an unknown type stays the text it is."""
-        kind: type[BaseModel] | str = data["artifact_type"]
+        kind: ArtifactType = data["artifact_type"]
         with suppress(TypeNotFoundError):
             kind = resolve(data["artifact_type"])
         event = cls(EventType(data["type"]), kind, data["artifact_id"])

@@ -188,13 +188,13 @@ class Working:
             return action
         if entry.status == "dispatched" and entry.intent != meta.content_hash:
             return action.model_copy(update={"status": "failed", "error": other_payload(meta.id)})
-        when = entry.dispatched_at
+        moment = entry.dispatched_at
         return action.model_copy(
             update={
                 "status": entry.status,
                 "attempts": entry.attempts,
                 "error": entry.error,
-                "dispatched_at": datetime.fromisoformat(when) if when else None,
+                "dispatched_at": datetime.fromisoformat(moment) if moment else None,
             }
         )
 

@@ -20,7 +20,7 @@ from ..authoring.request import current_request, reset_request, set_request
 from ..context import Context
 from ..context.events import Event
 from ..store.memory import MemoryBackend
-from . import registry, turn
+from . import generation, registry, turn
 from .budget import Budget, RunOutcome, RunStats
 from .execution import Result
 from .outbox import Dispatcher, ErrorCallback
@@ -170,7 +170,9 @@ class Runtime:
         if self.dispatcher is None:
             return 0
         async with self._entered(self._limits(None, 0), None):
+            generation.plan(self.context, self.agents)
             drained = await turn.deliver(self)
+            generation.plan(self.context, self.agents)
             if drained.tried and self.session is not None:
                 await self.session.save()
             drained.raise_first()

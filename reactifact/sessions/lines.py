@@ -29,11 +29,9 @@ async def save_as(
     if line.ref == ref and line.database is database:
         await publish(context)
         return
+    line.is_session = line.is_session or (is_session and line.record is None)
+    context.begin()
     context.note_queue()
-    if line.record is None:
-        line.is_session = is_session
-        line.begin_session(context.resources.clock.now())
-        context.note_queue()
     if line.ref is None and line.database is database:
         await _attach(context, session_id, branch)
         return

@@ -32,6 +32,7 @@ class Session:
 
     async def save(self) -> None:
         """Commit direct changes and write everything. Raises `StaleSession`."""
+        self.context.begin()
         await publish(self.context)
 
     async def delete(self) -> None:

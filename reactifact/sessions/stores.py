@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, Literal
 
 from ..errors import NotAStore
 from ..store.bare import GitBackend
 from ..store.database import Database
 from ..store.protocol import ObjectBackend
 
-Durability = str
+Durability = Literal["full", "os"]
 StoreLike = Any
 """A path (a bare repository, made when absent), or a backend."""
 

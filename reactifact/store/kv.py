@@ -53,26 +53,26 @@ class ObjectKVBackend(KVBackend):
     async def set(self, key: str, value: dict[str, Any]) -> None:
         """Store a value under a key. Raises `ValueError` for what is not plain JSON."""
         data = canonical.encode({"key": key, "value": value})
-        await to_thread.run_sync(partial(_set, self._objects(), key, data))
+        await to_thread.run_sync(partial(_set, self._as_objects(), key, data))
 
     async def get(self, key: str) -> dict[str, Any] | None:
         """Return the value under a key, or `None`."""
-        found: Any = await to_thread.run_sync(_get, self._objects(), _ref(key))
+        found: Any = await to_thread.run_sync(_get, self._as_objects(), _ref(key))
         return None if found is None else found["value"]
 
     async def delete(self, key: str) -> None:
         """Remove a key; one that is absent is fine."""
-        await to_thread.run_sync(partial(_set, self._objects(), key, None))
+        await to_thread.run_sync(partial(_set, self._as_objects(), key, None))
 
     async def keys(self) -> list[str]:
         """Return all keys, sorted."""
-        return await to_thread.run_sync(_keys, self._objects())
+        return await to_thread.run_sync(_keys, self._as_objects())
 
     async def aclose(self) -> None:
         """Close the store."""
-        await to_thread.run_sync(self._objects().close)
+        await to_thread.run_sync(self._as_objects().close)
 
-    def _objects(self) -> ObjectBackend:
+    def _as_objects(self) -> ObjectBackend:
         assert isinstance(self, ObjectBackend)
         return self
 

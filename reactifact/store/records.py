@@ -22,6 +22,7 @@ from .objects import TREE_MODE, CommitObject, Oid, Signature, TreeEntry
 from .trees import lookup, subtree
 
 COMMITTER = ("reactifact", "reactifact@reactifact.invalid")
+_ROLES = {"agent": "agent", "ledger": "outbox", "root": "reactifact", "queue": "reactifact"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +176,7 @@ def author_signature(record: CommitRecord, when: int) -> Signature:
     email = rest.rstrip("> ") if rest.rstrip().endswith(">") else ""
     if not email or any(c in email for c in "<> \n\0"):
         name = record.author
-        email = f"{'agent' if record.kind == 'agent' else 'application'}@reactifact.invalid"
+        email = f"{_ROLES.get(record.kind, 'application')}@reactifact.invalid"
     return Signature(safe_text(name.strip(), "<>") or "unnamed", safe_text(email), when)
 
 

@@ -627,10 +627,12 @@ class TestMaintenance:
             if step in ("pack-merged", "merged-pack-removed"):
                 assert reader.read_many(some).keys() == set(some)
                 assert not other.maintain()
-                put(other, f"refs/heads/s/{len(other.refs())}", "beside")
+                beside.append(put(other, f"refs/heads/s/{len(beside)}", f"beside {len(beside)}"))
 
+        beside: list[Oid] = []
         backend.fault = meanwhile
         assert backend.maintain()
+        assert other.read_many(beside)
         assert reader.read_many(written) == written
         self.check(path, written)
 

@@ -179,8 +179,7 @@ class GitBackend:
             with self._locks.internal("maintenance", 0.0) as had:
                 if had:
                     self._sweep()
-                    while self._merger.merge_slice():
-                        pass
+                    self._merger.merge()
             self._count_packs()
         self._reopen()
         return had

@@ -43,7 +43,7 @@ class _Source(NamedTuple):
 
 
 class PackMerger:
-    """Merges the small packs of one folder. Callers hold the maintenance lock around `merge_slice`."""
+    """Merges the small packs of one folder. Callers hold the maintenance lock around `merge`."""
 
     def __init__(self, folder: PackFolder, step: Step) -> None:
         self._folder = folder
@@ -58,8 +58,16 @@ class PackMerger:
             if pack.size <= _SMALL_PACK and pack.name not in self._left_alone
         ]
 
-    def merge_slice(self) -> bool:
-        """Merge one slice of packs of one tier; returns whether there was one."""
+    def merge(self) -> None:
+        """Merge slice after slice, as many as the packs of this moment need.
+
+        Bounded, because writers at work bring new packs as fast as they are merged.
+        """
+        for _ in range(1 + len(self.small_packs()) // (_FAN - 1)):
+            if not self._merge_slice():
+                return
+
+    def _merge_slice(self) -> bool:
         chosen = _choose(self.small_packs())
         if not chosen:
             return False

@@ -1,0 +1,1 @@
+"""Benchmarks: `python -m benchmarks`. One file a workload, `harness` for what they share."""
