@@ -57,6 +57,7 @@ class Receipt(BaseModel):
 
 @produce(Receipt, also_creates=[PendingAction], reacts_to=Order)
 async def process_order(call: ProduceCall) -> None:
+    assert call.trigger is not None
     order = call.trigger.data
     call.effects.act("notify", key=f"notify:{order.id}", payload={"to": order.customer})
     call.effects.upsert(Receipt(order_id=order.id, text="confirmed"), id=f"receipt:{order.id}")
@@ -117,10 +118,10 @@ class Shop:
         syncs = 0
         fsync = os.fsync
 
-        def counting_fsync(descriptor: Any) -> None:
+        def counting_fsync(fd: Any) -> None:
             nonlocal syncs
             syncs += 1
-            fsync(descriptor)
+            fsync(fd)
 
         backend = self.backend
         before = (backend.writes, backend.objects, backend.raw_bytes, _written_bytes())

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from .agents import Agent, create_agent
+from .agents import step as step
 from .artifacts import Artifact
+from .authoring.tools import FunctionTool, Tool, ToolOutput, tool
 from .branching import MergeConflict
 from .budget import Budget, BudgetTracker, RunOutcome, RunStats
 from .consume import Consume, consume
-from .context import Context
+from .context import Context, View
 from .effects import Effects, Handle
 from .events import Event, EventType
 from .interrupt import PendingAction, PendingQuestion
+from .logging import bind, configure_logging, get_logger
 from .operations import Create, Delete, Link, Unlink, Update
 from .patches import Patch, Relation
 from .produce import Produce, ProduceCall, produce
+from .providers import (
+    EmbeddingProvider,
+    FakeEmbedder,
+    FakeLLM,
+    LLMProvider,
+    LLMRequest,
+    LLMResponse,
+    LLMResponseChunk,
+    Message,
+)
 from .request import current_request
 from .resources import ResourceKey, ResourceScope, RuntimeResources
 from .runtime import Runtime
@@ -31,11 +44,20 @@ __all__ = [
     "Create",
     "Delete",
     "Effects",
+    "EmbeddingProvider",
     "Event",
     "EventType",
+    "FakeEmbedder",
+    "FakeLLM",
+    "FunctionTool",
     "Handle",
+    "LLMProvider",
+    "LLMRequest",
+    "LLMResponse",
+    "LLMResponseChunk",
     "Link",
     "MergeConflict",
+    "Message",
     "Patch",
     "PendingAction",
     "PendingQuestion",
@@ -50,12 +72,19 @@ __all__ = [
     "RuntimeResources",
     "Session",
     "SessionStore",
+    "Tool",
+    "ToolOutput",
     "Trigger",
     "Unlink",
     "Update",
+    "View",
+    "bind",
+    "configure_logging",
     "consume",
     "create_agent",
     "current_request",
+    "get_logger",
     "produce",
     "register_type",
+    "tool",
 ]

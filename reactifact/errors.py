@@ -34,6 +34,10 @@ class MissingObject(StoreError, LookupError):
         self.oid = oid
 
 
+class UnknownRevision(StoreError, LookupError):
+    """A commit, a session, a branch or an artifact that the store does not hold, or names twice."""
+
+
 class Contention(StoreError):
     """A ref was moved by somebody else between our read and our write."""
 

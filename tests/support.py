@@ -7,13 +7,27 @@ could not be found again by another process.
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, Field
 
-from reactifact import Agent, Artifact, Consume, Context, PendingAction, ProduceCall, SessionStore, produce
-from reactifact.agents import create_agent
+from reactifact import (
+    Agent,
+    Artifact,
+    Consume,
+    Context,
+    Event,
+    EventType,
+    PendingAction,
+    ProduceCall,
+    Runtime,
+    SessionStore,
+    Trigger,
+    create_agent,
+    produce,
+)
 from reactifact.branching import BranchStore
 from reactifact.checkpoints import InMemoryKVBackend
 
@@ -144,7 +158,7 @@ def answering_agents() -> list[Agent]:
 def notifier(name: str = "notifier") -> Agent:
     """Return an agent that plans one action for each order: kind `mail`, key `notify:<order id>`."""
 
-    @produce(Receipt)
+    @produce(Receipt, also_creates=PendingAction)
     async def notify(call: ProduceCall) -> None:
         order = trigger_of(call)
         call.effects.create(Receipt(order=order.id), id=f"receipt:{order.id}")
@@ -167,3 +181,31 @@ class Outside:
         if key in self.failing:
             raise ConnectionError(f"no route for {key}")
         self.sent.append(key)
+
+
+class Kick(BaseModel):
+    """Wakes the agent of `commit`."""
+
+    number: int = 0
+
+
+async def commit(
+    context: Context, work: Callable[[ProduceCall], Any], *, author: str = "worker", kick: str = "kick"
+) -> None:
+    """Make one commit of a context: what `work` plans, by an agent called `author`."""
+
+    class Worker(Agent):
+        triggers = [Trigger(EventType.ARTIFACT_CREATED, Kick), Trigger(EventType.ARTIFACT_UPDATED, Kick)]
+
+        async def run(self, event: Event | None, context: Context) -> None:
+            trigger = None if event is None else context.get(event.artifact_id)
+            result = work(ProduceCall(context, [], event, trigger))
+            if isinstance(result, Awaitable):
+                await result
+
+    known = context.get(kick)
+    if known is None:
+        context.create(Kick(), id=kick)
+    else:
+        context.update(kick, Kick(number=known.data.number + 1))
+    await Runtime(context, [Worker(author)]).arun()

@@ -13,7 +13,7 @@ from ..context.artifacts import Artifact
 from ..context.events import Event
 from ..context.operations import Patch
 from ..context.scope import Scope, current_scope, entered
-from .consume import Consume
+from .consume import BaseConsume
 from .effects import Effects
 from .inputs import Inputs
 from .produce import Produce, ProduceCall
@@ -28,7 +28,7 @@ class Agent:
     """
 
     name: str = ""
-    consumes: Sequence[Consume] | None = None
+    consumes: Sequence[BaseConsume] | None = None
     produces: Sequence[Produce[Any]] | None = None
     capabilities: Sequence[str] = ()
     triggers: Sequence[Trigger] | None = None
@@ -43,8 +43,8 @@ class Agent:
         priority: int | None = None,
     ) -> None:
         self.name = name or type(self).name or type(self).__name__
-        self.consumes = _checked(self.consumes, Consume, "consumes", self.name)
-        self.produces = _checked(self.produces, Produce, "produces", self.name)
+        self.consumes = _checked(self.consumes, BaseConsume, "consumes", "Consume", self.name)
+        self.produces = _checked(self.produces, Produce, "produces", "Produce", self.name)
         given = triggers if triggers is not None else type(self).triggers
         if given is None:
             derived = (trigger for found in self.consumes or () for trigger in found.to_triggers())
@@ -96,20 +96,20 @@ class Agent:
         return f"Agent({self.name!r})"
 
 
-def _checked(given: Iterable[Any] | None, kind: type, what: str, name: str) -> list[Any] | None:
+def _checked(given: Iterable[Any] | None, kind: type, what: str, label: str, name: str) -> list[Any] | None:
     if given is None:
         return None
     items = list(given)
     for item in items:
         if not isinstance(item, kind):
-            raise TypeError(f"agent {name!r}: {what} holds {item!r}, which is no {kind.__name__}")
+            raise TypeError(f"agent {name!r}: {what} holds {item!r}, which is no {label}")
     return items
 
 
 def create_agent(
     name: str,
     *,
-    consumes: Sequence[Consume] | None = None,
+    consumes: Sequence[BaseConsume] | None = None,
     produces: Sequence[Produce[Any]] | None = None,
     capabilities: Sequence[str] = (),
     priority: int = 0,

@@ -1,10 +1,11 @@
-"""What an agent reads and reacts to: `Consume`.
+"""What an agent reads and reacts to: `BaseConsume`, and `Consume` for a single type.
 
 Owns a single type with a condition. Consumes over groups of artifacts are `correlated`'s.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from inspect import getattr_static
 from typing import Any
@@ -19,7 +20,36 @@ from .triggers import Condition, Trigger
 DEFAULT_EVENTS = (EventType.ARTIFACT_CREATED, EventType.ARTIFACT_UPDATED)
 
 
-class Consume:
+class BaseConsume(ABC):
+    """What the members of `Agent.consumes` have in common."""
+
+    event_types: Iterable[EventType] = DEFAULT_EVENTS
+    wakes: bool = True
+    debounce: bool = False
+
+    @abstractmethod
+    def to_triggers(self) -> list[Trigger]:
+        """Return the triggers that wake the agent; none when the consume does not wake."""
+
+    @abstractmethod
+    def types(self) -> tuple[type[BaseModel], ...]:
+        """Return the types that are read."""
+
+    @abstractmethod
+    def collect(self, context: Context) -> list[Artifact[Any]]:
+        """Return the live artifacts that match, in order of creation."""
+
+
+def refuse_idle_debounce(consume: BaseConsume, label: str) -> None:
+    """Refuse `debounce` where nothing ever wakes. Raises `ValueError`."""
+    if consume.debounce and not consume.wakes:
+        raise ValueError(
+            f"debounce is meaningless on a consume of {label} with wakes=False: "
+            f"it never wakes anybody; drop one of the two"
+        )
+
+
+class Consume(BaseConsume):
     """Artifacts of a type (subclasses included as inputs, exact type to wake).
 
     `wakes=False` feeds inputs without waking. `debounce=True` makes one run of several events of a
@@ -28,9 +58,6 @@ class Consume:
 
     artifact_type: type[BaseModel] | None = None
     condition: Condition | None = None
-    event_types: Iterable[EventType] = DEFAULT_EVENTS
-    wakes: bool = True
-    debounce: bool = False
 
     def __init__(
         self,
@@ -54,18 +81,14 @@ class Consume:
         self.event_types = tuple(event_types if event_types is not None else type(self).event_types)
         self.wakes = type(self).wakes if wakes is None else wakes
         self.debounce = type(self).debounce if debounce is None else debounce
-        if self.debounce and not self.wakes:
-            raise ValueError(
-                f"debounce is meaningless on a consume of {kind.__name__} with wakes=False: "
-                f"it never wakes anybody; drop one of the two"
-            )
+        refuse_idle_debounce(self, kind.__name__)
 
     def to_triggers(self) -> list[Trigger]:
         """Return one trigger per event type; none when the consume does not wake."""
         if not self.wakes:
             return []
         return [
-            Trigger(kind, self.artifact_type, self.condition, debounce=self.debounce)
+            Trigger(kind, self.artifact_type, self.condition, debounce=self.debounce, owner=self)
             for kind in self.event_types
         ]
 

@@ -6,7 +6,7 @@ Owns the planning of operations and `Handle`. Nothing here changes a context or 
 from __future__ import annotations
 
 import secrets
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel
 
@@ -52,6 +52,13 @@ class Handle:
 
     def __repr__(self) -> str:
         return f"Handle(id={self.id!r}, type={self.type!r})"
+
+
+class EffectsSavepoint(NamedTuple):
+    """What was planned at one moment."""
+
+    operations: int
+    planned: dict[str, BaseModel | None]
 
 
 class Effects:
@@ -198,6 +205,15 @@ class Effects:
     def is_empty(self) -> bool:
         """Tell whether nothing is planned."""
         return not self.operations
+
+    def savepoint(self) -> EffectsSavepoint:
+        """Return what `rollback` needs to come back to this moment."""
+        return EffectsSavepoint(len(self.operations), dict(self._planned))
+
+    def rollback(self, to: EffectsSavepoint) -> None:
+        """Drop what was planned since a savepoint."""
+        del self.operations[to.operations :]
+        self._planned = dict(to.planned)
 
     def to_patch(self) -> Patch:
         """Return what is planned as a patch."""

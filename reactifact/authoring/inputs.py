@@ -19,6 +19,15 @@ class Inputs(Sequence[Artifact[Any]]):
         self._load = load
         self._items: list[Artifact[Any]] | None = None
 
+    @property
+    def is_loaded(self) -> bool:
+        """Whether the list has been made."""
+        return self._items is not None
+
+    def forget(self) -> None:
+        """Make the list anew when it is next looked at."""
+        self._items = None
+
     def _list(self) -> list[Artifact[Any]]:
         if self._items is None:
             self._items = self._load()

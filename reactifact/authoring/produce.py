@@ -19,6 +19,7 @@ from ..context.events import Event, EventType
 from ..context.operations import Patch
 from .effects import Effects, current_effects
 from .request import current_request
+from .retries import Errors, Retries, run_with_retries
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -71,11 +72,20 @@ class Produce(Generic[M]):
 
     Subclass it and write `async def produce(self, call)`, or use `@produce`. A bare `Produce(X)`
     does nothing and only widens what the agent may create.
+
+    With `retries` it is tried again inside its execution, that many times at most, after an error of
+    `retry_on`: first after `backoff` seconds of the clock, then after twice that and so on, up to a
+    minute, plus a random share of at most `jitter` of the wait. What a failed try has planned and
+    changed is dropped first. A cancellation is never tried again.
     """
 
     artifact_type: type[BaseModel] | None = None
     also_creates: Types | None = None
     reacts_to: Types | None = None
+    retries: int = 0
+    retry_on: Errors = (Exception,)
+    backoff: float = 0.5
+    jitter: float = 0.0
 
     def __init__(
         self,
@@ -83,6 +93,10 @@ class Produce(Generic[M]):
         *,
         also_creates: Types | None = None,
         reacts_to: Types | None = None,
+        retries: int | None = None,
+        retry_on: Errors | None = None,
+        backoff: float | None = None,
+        jitter: float | None = None,
     ) -> None:
         cls = type(self)
         kind = artifact_type if artifact_type is not None else cls.artifact_type
@@ -97,11 +111,16 @@ class Produce(Generic[M]):
         self.reacts_to = as_types(wanted) or None
         is_bare = cls is Produce or cls.__dict__.get("_is_parametrised", False)
         self.name: str = f"Produce[{self.artifact_type.__name__}]" if is_bare else cls.__name__
+        self.retries = cls.retries if retries is None else retries
+        self.retry_on = cls.retry_on if retry_on is None else retry_on
+        self.backoff = cls.backoff if backoff is None else backoff
+        self.jitter = cls.jitter if jitter is None else jitter
+        self.retry_policy()  # what is wrong with it shows here, not after the first error
 
     if not TYPE_CHECKING:
 
         def __class_getitem__(cls, item: Any) -> Any:
-            if not isinstance(item, type):
+            if item is Any or not isinstance(item, type):  # Any is a class to Python 3.11
                 return super().__class_getitem__(item)
             made = type(f"Produce[{item.__name__}]", (cls,), {"artifact_type": item})
             made._is_parametrised = True
@@ -128,9 +147,21 @@ class Produce(Generic[M]):
             return False
         return trigger is not None or event.type == EventType.ARTIFACT_DELETED
 
+    def retry_policy(self) -> Retries:
+        """Return how the produce is tried again. Raises `ValueError` and `TypeError`."""
+        return Retries.checked(self.name, self.retries, self.retry_on, self.backoff, self.jitter)
+
     async def run(self, call: ProduceCall) -> None:
         """Run the produce and plan what it returns: a model, models, or a patch."""
-        plan_result(_required_effects(), await self.produce(call))
+        effects = _required_effects()
+
+        async def once() -> None:
+            plan_result(effects, await self.produce(call))
+
+        if self.retries:
+            await run_with_retries(once, self.retry_policy(), call.context, effects, call.inputs)
+        else:
+            await once()
 
 
 def plan_result(effects: Effects, result: Any) -> None:
@@ -154,8 +185,8 @@ class FunctionProduce(Produce[Any]):
     """A produce made from a function."""
 
     def __init__(self, function: Function, kind: type[BaseModel], **options: Any) -> None:
-        super().__init__(kind, **options)
         self.function = function
+        super().__init__(kind, **options)
         self.name = getattr(function, "__name__", "produce")
         self.__doc__ = function.__doc__
 
@@ -170,8 +201,15 @@ def produce(
     *,
     also_creates: Types | None = None,
     reacts_to: Types | None = None,
+    retries: int = 0,
+    retry_on: Errors = (Exception,),
+    backoff: float = 0.5,
+    jitter: float = 0.0,
 ) -> Callable[[Function], FunctionProduce]:
-    """Make a produce of a sync or async function of one argument, the call."""
+    """Make a produce of a sync or async function of one argument, the call.
+
+    `retries`, `retry_on`, `backoff` and `jitter` are as in `Produce`.
+    """
 
     def decorate(function: Function) -> FunctionProduce:
         if not callable(function):
@@ -181,6 +219,15 @@ def produce(
         except TypeError as error:
             name = getattr(function, "__name__", function)
             raise TypeError(f"{name} must take exactly one argument, the call: {error}") from error
-        return FunctionProduce(function, artifact_type, also_creates=also_creates, reacts_to=reacts_to)
+        return FunctionProduce(
+            function,
+            artifact_type,
+            also_creates=also_creates,
+            reacts_to=reacts_to,
+            retries=retries,
+            retry_on=retry_on,
+            backoff=backoff,
+            jitter=jitter,
+        )
 
     return decorate

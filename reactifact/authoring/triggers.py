@@ -7,7 +7,7 @@ which order, is the runtime's.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import BaseModel
@@ -25,7 +25,8 @@ class Trigger:
     """Wakes on events of one kind and, where given, of exactly one artifact type.
 
     `condition(artifact)` and `context_condition(artifact, context)` see the artifact as it is when
-    the match is made; it must still exist.
+    the match is made; it must still exist. `owner` is the consume the trigger comes from: several
+    events of a batch are debounced within it, or within the type for a trigger of its own.
     """
 
     event_type: EventType
@@ -33,6 +34,12 @@ class Trigger:
     condition: Condition | None = None
     context_condition: ContextCondition | None = None
     debounce: bool = False
+    owner: object | None = field(default=None, repr=False, kw_only=True)
+
+    @property
+    def debounce_scope(self) -> object:
+        """What several events must share to become one run."""
+        return self.owner if self.owner is not None else self.artifact_type
 
     def matches(self, event: Event, context: Context | None = None) -> bool:
         """Tell whether an event wakes. Raises `ValueError` when a condition lacks a context."""

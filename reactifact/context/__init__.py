@@ -6,5 +6,6 @@ Over the store, below the authoring layer: nothing here runs an agent or sends a
 from __future__ import annotations
 
 from .context import Context
+from .views import View
 
-__all__ = ["Context"]
+__all__ = ["Context", "View"]

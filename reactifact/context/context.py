@@ -7,7 +7,7 @@ commit. Inside an execution every method works on that execution's own view (`sc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
@@ -24,16 +24,18 @@ from ..store.memory import MemoryBackend
 from ..store.merge import MergePlan
 from ..store.records import CommitRecord
 from ..store.state import Origin, State
-from . import delivery, log, merging
+from . import delivery, log, merging, staleness, views
 from .applying import Prepared, apply
 from .artifacts import Artifact
 from .codec import dump
 from .commits import Commit, Write
-from .events import Event, QueueEntry
+from .events import Event, EventType, QueueEntry
+from .held import HeldKey, HeldResult, file_name
 from .interrupts import PendingAction, PendingQuestion
 from .relations import Relation
 from .resources import RuntimeResources
 from .scope import current_scope
+from .streaming import EventHub, EventQueue, ProgressEvent
 from .working import Working
 
 M = TypeVar("M", bound=BaseModel)
@@ -66,10 +68,14 @@ class Context:
         self._line = line
         self.publish_lock = anyio.Lock()
         self._queue: list[QueueEntry] = []
+        self._hub: EventHub | None = None
+        self.held: dict[HeldKey, HeldResult] = {}  # for the runtime; change it with `hold`
         self._main = self._new_working()
+        self._main.tracks_staleness = line.record is None
         if line.record is not None:
             self._queue = [QueueEntry.from_dict(entry) for entry in line.record.queue]
             self._queue += delivery.missed(line)
+            self.held = {found.key: found for found in map(HeldResult.decode, line.state.held())}
 
     def _new_working(self) -> Working:
         durable = not isinstance(self._line.database.backend, MemoryBackend)
@@ -141,6 +147,16 @@ class Context:
     def snapshot(self) -> dict[str, dict[str, Any]]:
         """Return `{id: dumped data}` of everything live, committed or not."""
         return {artifact.id: dump(artifact.data) for artifact in self._view().artifacts()}
+
+    def view(
+        self,
+        type: views.Types | None = None,
+        *,
+        condition: Callable[[Artifact[Any]], bool] | None = None,
+        limit: int | None = None,
+    ) -> views.View:
+        """Return the first `limit` artifacts of one type or several that match, to render as text."""
+        return views.select(self._view(), type, condition, limit)
 
     # -- relations -----------------------------------------------------------------------------
 
@@ -250,8 +266,28 @@ class Context:
         """The events and the agents still owed (for the runtime)."""
         return self._gather()
 
+    def track_staleness(self) -> None:
+        """Queue STALE events from now on, and those of the updates that still wait.
+
+        A context that began empty does so from the start; one that was loaded begins when somebody
+        asks, because it has to read the bookkeeping of everything once.
+        """
+        if not self._main.tracks_staleness:
+            self._main.tracks_staleness = True
+            staleness.add_events(self._main, self._gather())
+
+    def stale_artifacts(self) -> list[Artifact[Any]]:
+        """Return what was written by a commit that read something at an older version."""
+        return staleness.stale_artifacts(self._view())
+
+    def has_stale(self) -> bool:
+        """Tell whether anything is stale."""
+        return bool(self.stale_artifacts())
+
     def pending_events(self) -> list[Event]:
         """Return the queued events; the queue is untouched."""
+        if any(entry.event.type == EventType.ARTIFACT_UPDATED for entry in self._gather()):
+            self.track_staleness()
         return [entry.event for entry in self._gather()]
 
     def drain_events(self) -> list[Event]:
@@ -264,6 +300,24 @@ class Context:
         """Remove exactly these event objects from the queue."""
         gone = {id(event) for event in batch}
         self._queue[:] = [entry for entry in self._gather() if id(entry.event) not in gone]
+
+    # -- announcements -------------------------------------------------------------------------
+
+    def announce(self, message: str, *, kind: str = "status", **data: Any) -> None:
+        """Tell subscribers, at once, what is going on; nothing is stored, nobody need listen."""
+        if self._hub is not None and self._hub.has_subscribers:
+            self._hub.publish(ProgressEvent(kind, message, data, self.resources.clock.now()))
+
+    def subscribe(self) -> EventQueue:
+        """Return a bounded queue of the announcements made from now on."""
+        if self._hub is None:
+            self._hub = EventHub()
+        return self._hub.subscribe()
+
+    def unsubscribe(self, queue: EventQueue) -> None:
+        """Let a queue get no more announcements."""
+        if self._hub is not None:
+            self._hub.unsubscribe(queue)
 
     # -- history -------------------------------------------------------------------------------
 
@@ -301,7 +355,7 @@ class Context:
         """Make one commit of the direct changes since the last commit, if there are any."""
         self._gather()
         main = self._main
-        if not main.operations and main.state.is_clean:
+        if not main.operations:
             return
         main.check_loaded()
         self._commit(
@@ -379,18 +433,35 @@ class Context:
         self.commit_direct()
         queue = [entry.to_dict() for entry in self._gather() if entry.owed is None or entry.owed]
         if self._line.set_queue(queue):
-            self._commit(
-                CommitRecord(
-                    change=new_change_id(),
-                    kind="queue",
-                    session="",
-                    branch="",
-                    author="reactifact",
-                    timestamp=self.resources.clock.now().isoformat(),
-                    message="reactifact: note what is left to react to",
-                )
-            )
+            self.commit_note("reactifact: note what is left to react to")
             self._line.set_queue(queue)
+
+    def commit_name(self) -> None:
+        """Make a commit that holds the line's session and branch whole, where its ref cuts them."""
+        self.commit_note("reactifact: note the whole name of the branch")
+
+    def commit_note(self, message: str) -> None:
+        """Make a commit of bookkeeping alone."""
+        self._commit(
+            CommitRecord(
+                change=new_change_id(),
+                kind="queue",
+                session="",
+                branch="",
+                author="reactifact",
+                timestamp=self.resources.clock.now().isoformat(),
+                message=message,
+            )
+        )
+
+    def note_simulated(self, actions: Sequence[Artifact[PendingAction]]) -> None:
+        """Commit that actions would have been sent; nothing is claimed outside this branch."""
+        if not actions:
+            return
+        self.commit_direct()
+        delivery.simulate(self._main, actions, self.resources.clock.now())
+        keys = ", ".join(action.data.idempotency_key for action in actions)
+        self.commit_note(f"reactifact: simulate {keys}")
 
     def new_view(self, *, shared: State | None = None) -> Working:
         """Return a view of its own over the committed state (or the snapshot `shared`)."""
@@ -404,6 +475,21 @@ class Context:
             branch=self._line.branch,
             change=self._line.change,
         )
+
+    def hold(self, results: Iterable[HeldResult]) -> None:
+        """Keep exactly these results beside the queue; the next commit says so."""
+        self.held = {found.key: found for found in results}
+        files = {file_name(key): found.encode() for key, found in self.held.items()}
+        self._line.state.hold(files)
+
+    def discard_held(self) -> int:
+        """Drop the results that a failed or cut generation left behind; return how many went.
+
+        Their executions run again.
+        """
+        count = len(self.held)
+        self.hold([])
+        return count
 
     def replace_line(self, line: Line) -> None:
         """Go on over another line (a reload); live artifacts show what it holds."""

@@ -6,10 +6,11 @@ runtime's; nothing here talks to the world.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from ..store.layout import Meta
+from ..store.layout import Intent, Meta
 from ..store.ledger import LedgerEntry
 from ..store.line import Line, new_change_id
 from .artifacts import Artifact
@@ -23,12 +24,58 @@ def pending(working: Working) -> list[Artifact[PendingAction]]:
     found = []
     for intent in working.state.waiting():
         stored = working.state.stored(intent.action_id)
-        if stored is None or intent.simulated_at is not None:
-            continue
-        entry = working.ledger.entry(intent.action_id)
-        if entry is None or entry.status == "pending":
+        if stored is not None and intent.simulated_at is None and _is_pending(working, intent):
             found.append(working.artifact(stored))
     return found
+
+
+def sendable(working: Working) -> list[Artifact[PendingAction]]:
+    """Return the actions that may be sent now: those no failed one of their ordering key precedes."""
+    blocked: set[str] = set()
+    found = []
+    for intent in working.state.waiting():
+        stored = working.state.stored(intent.action_id)
+        if stored is None or intent.simulated_at is not None:
+            continue
+        key = intent.ordering_key
+        if key is not None and key in blocked:
+            continue
+        if _is_pending(working, intent):
+            found.append(working.artifact(stored))
+        elif key is not None and not _is_delivered(working, intent):
+            blocked.add(key)
+    return found
+
+
+def failed(working: Working) -> list[Artifact[PendingAction]]:
+    """Return the actions whose delivery failed and that may be re-armed."""
+    found = []
+    for intent in working.state.waiting():
+        stored = working.state.stored(intent.action_id)
+        entry = working.ledger.entry(intent.action_id)
+        if stored is not None and entry is not None and entry.status == "failed":
+            found.append(working.artifact(stored))
+    return found
+
+
+def _is_pending(working: Working, intent: Intent) -> bool:
+    entry = working.ledger.entry(intent.action_id)
+    return entry is None or entry.status == "pending"
+
+
+def _is_delivered(working: Working, intent: Intent) -> bool:
+    entry = working.ledger.entry(intent.action_id)
+    return entry is not None and entry.status == "dispatched" and entry.intent == intent.intent
+
+
+def simulate(working: Working, actions: Sequence[Artifact[PendingAction]], when: datetime) -> None:
+    """Note on the branch that actions would have been sent; nothing is claimed anywhere else."""
+    for action in actions:
+        intent = working.state.intent(action.id)
+        if intent is not None:
+            working.state.expect(intent._replace(simulated_at=when.isoformat()))
+            working.emit_update(PendingAction, action.id, when)
+            working.renew(action.id)
 
 
 def refused(working: Working) -> list[Artifact[PendingAction]]:
@@ -52,10 +99,7 @@ def settle(working: Working) -> None:
     working.delivered = set()
     for action_id in ids:
         intent = working.state.intent(action_id)
-        entry = working.ledger.entry(action_id)
-        if intent is None or entry is None:
-            continue
-        if entry.status == "dispatched" and entry.intent == intent.intent:
+        if intent is not None and _is_delivered(working, intent):
             working.state.settle(action_id)
 
 
@@ -138,7 +182,7 @@ def missed(line: Line) -> list[QueueEntry]:
     assert line.record is not None
     entries = []
     for found in line.ledger.since(line.record.ledger):
-        if found.branch != line.branch or not found.owed:
+        if found.branch != line.branch or found.owed == []:
             continue
         event = Event(
             EventType.ARTIFACT_UPDATED,
@@ -146,7 +190,7 @@ def missed(line: Line) -> list[QueueEntry]:
             found.action_id,
             datetime.fromisoformat(found.timestamp),
         )
-        entries.append(QueueEntry(event, list(found.owed)))
+        entries.append(QueueEntry(event, None if found.owed is None else list(found.owed)))
     return entries
 
 
@@ -177,6 +221,6 @@ def _record(
     )
     if working.delivered is not None:
         working.delivered.add(entry.action_id)
-    working.emit(EventType.ARTIFACT_UPDATED, PendingAction, meta.id, when)
+    working.emit_update(PendingAction, meta.id, when)
     working.renew(meta.id)
     return working.get(meta.id)

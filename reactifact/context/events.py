@@ -17,7 +17,6 @@ from pydantic import BaseModel
 
 from .types import TypeNotFoundError, resolve, type_id_of
 
-
 ArtifactType = type[BaseModel] | str
 """A model class, or a type id that resolves to none."""
 

@@ -198,7 +198,7 @@ def apply_plan(plan: MergePlan, working: Working, theirs: State, origin: Origin)
     for stored in plan.adopt:
         meta = stored.meta
         kind = "create" if state.stored(meta.id) is None else "update"
-        state.adopt(stored)
+        state.adopt(stored, origin.commit)
         if meta.type_id == ACTION_TYPE:
             working.expect(meta)
         working.journal(

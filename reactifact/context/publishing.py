@@ -6,11 +6,12 @@ cancelled: a commit is written whole or not at all.
 
 from __future__ import annotations
 
-from anyio import CancelScope, to_thread
+from anyio import CancelScope
 
 from ..store.line import Line, new_change_id
 from ..store.memory import MemoryBackend
 from ..store.protocol import Maintained
+from ..threads import in_thread
 from .context import Context
 
 
@@ -26,7 +27,7 @@ async def publish(context: Context) -> None:
             line = context.line
             publication = line.prepare()
             if publication is not None or not line.ledger.is_published:
-                await to_thread.run_sync(line.write, publication)
+                await in_thread(line.write, publication)
                 line.finish(publication)
                 await _maintain(line)
 
@@ -35,14 +36,14 @@ async def publish_ledger(context: Context) -> None:
     """Write what was recorded of deliveries. Raises `Contention` after several lost races."""
     with CancelScope(shield=True):
         if not context.line.ledger.is_published:
-            await to_thread.run_sync(context.line.ledger.write)
+            await in_thread(context.line.ledger.write)
             await _maintain(context.line)
 
 
 async def _maintain(line: Line) -> None:
     backend = line.database.backend
     if isinstance(backend, Maintained) and backend.needs_maintenance:
-        await to_thread.run_sync(backend.maintain)
+        await in_thread(backend.maintain)
 
 
 def ensure_attached(context: Context) -> bool:

@@ -1,12 +1,16 @@
 """What produces may use besides artifacts: models, clocks, clients, anything registered.
 
-Owns `RuntimeResources`, `ResourceKey` and `ResourceScope`.
+Owns `RuntimeResources`, `ResourceKey`, `ResourceScope`, and `Allowance`: what the turns in progress
+may use, as their produces see it. Counting and enforcing it is the runtime's.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
@@ -25,12 +29,30 @@ class ResourceKey(Generic[T]):
         return f"ResourceKey({self.name!r})"
 
 
+@dataclass(eq=False, slots=True)
+class Allowance:
+    """What one turn may use: its budget, its deadline on the clock, and what it used so far."""
+
+    budget: Any
+    deadline: float | None
+    tracker: Any
+
+
+# The turns that the present code runs in, the outermost first. Several turns may share resources.
+_turns: ContextVar[tuple[Allowance, ...]] = ContextVar("reactifact_allowances", default=())
+
+_OF_THE_TURN = ("budget", "budget_deadline", "budget_tracker")
+_INTERNAL = ("additional", "_typed", "_in_progress")
+_WHO_SETS = "the runtime keeps it; choose another name, or pass budget= to the Runtime or to arun"
+
+
 class RuntimeResources:
     """The resources of a context.
 
     The named ones are attributes; further ones are reached by name (`set`, `get("name")`) or by
     type or `ResourceKey` (`register`, `get`, `require`). `id_factory(type name)` makes ids;
     `clock` is what the runtime reads the time from; `principal` is the author of direct changes.
+    `budget`, `budget_deadline` and `budget_tracker` are those of the turn that asks.
     """
 
     def __init__(
@@ -65,11 +87,12 @@ class RuntimeResources:
         self.authorizer = authorizer
         self.guardrails = guardrails
         self.quota = quota
-        self.budget: Any = None
-        self.budget_deadline: float | None = None
-        self.budget_tracker: Any = None
+        reserved = sorted(additional.keys() & {*_OF_THE_TURN, *_INTERNAL})
+        if reserved:
+            raise ValueError(f"{', '.join(reserved)} cannot be passed as a resource: {_WHO_SETS}")
         self.additional: dict[str, Any] = dict(additional)
         self._typed: dict[Any, Any] = {}
+        self._in_progress: list[Allowance] = []
 
     @property
     def clock(self) -> Clock:
@@ -77,15 +100,71 @@ class RuntimeResources:
         found: Clock = self.additional.get("clock") or SYSTEM_CLOCK
         return found
 
+    # -- the turns in progress -----------------------------------------------------------------
+
+    def allowances(self) -> tuple[Allowance, ...]:
+        """Return those of the turns on these resources that the present code runs in.
+
+        The outermost first. Code outside of any turn's tasks (an older worker task that serves a
+        produce) is taken to belong to the turn in progress, if there is one only.
+        """
+        own = tuple(turn for turn in _turns.get() if turn in self._in_progress)
+        if own or len(self._in_progress) != 1:
+            return own
+        return tuple(self._in_progress)
+
+    @contextmanager
+    def allowing(self, allowance: Allowance) -> Iterator[None]:
+        """Run a turn under an allowance."""
+        token = _turns.set((*_turns.get(), allowance))
+        self._in_progress.append(allowance)
+        try:
+            yield
+        finally:
+            self._in_progress.remove(allowance)
+            _turns.reset(token)
+
+    @property
+    def _innermost(self) -> Allowance | None:
+        turns = self.allowances()
+        return turns[-1] if turns else None
+
+    @property
+    def budget(self) -> Any:
+        """The budget of the turn, `None` outside of one or without a budget."""
+        turn = self._innermost
+        return None if turn is None else turn.budget
+
+    @property
+    def budget_deadline(self) -> float | None:
+        """When the turn is cancelled, in seconds of `clock.monotonic()`; `None` for never."""
+        turn = self._innermost
+        return None if turn is None else turn.deadline
+
+    @property
+    def budget_tracker(self) -> Any:
+        """What the turn used so far, `None` outside of one."""
+        turn = self._innermost
+        return None if turn is None else turn.tracker
+
+    # -- by name and by type -------------------------------------------------------------------
+
     def set(self, name: str, value: Any) -> None:
-        """Set a named resource."""
-        if name in self.__dict__ and name not in ("additional", "_typed"):
+        """Set a named resource. Raises `ValueError` for one that the runtime sets."""
+        if name in _OF_THE_TURN or name in _INTERNAL:
+            raise ValueError(f"{name} cannot be set as a resource: {_WHO_SETS}")
+        if name in self.__dict__:
             setattr(self, name, value)
         else:
             self.additional[name] = value
 
     def register(self, key: Any, value: T) -> T:
-        """Register a resource under a type or a `ResourceKey`, and return it."""
+        """Register a resource under a type or a `ResourceKey`, and return it.
+
+        Raises `TypeError` for a name: that is what `set` is for.
+        """
+        if isinstance(key, str):
+            raise TypeError(f"register takes a type or a ResourceKey: use set({key!r}, ...) for a name")
         self._typed[key] = value
         return value
 
@@ -94,7 +173,9 @@ class RuntimeResources:
         if isinstance(key, str):
             if key in self.additional:
                 return self.additional[key]
-            return self.__dict__.get(key)
+            if key in _INTERNAL:
+                return None
+            return getattr(self, key) if key in _OF_THE_TURN else self.__dict__.get(key)
         return self._typed.get(key)
 
     def require(self, key: Any) -> Any:
@@ -119,18 +200,28 @@ class RuntimeResources:
         return list(self._typed.values())
 
     async def aclose(self) -> None:
-        """Close the LLM and the embedder, where they can be closed."""
-        for resource in (self.llm, self.embedder):
-            close = getattr(resource, "aclose", None) or getattr(resource, "close", None)
-            if close is not None:
-                result = close()
-                if inspect.isawaitable(result):
-                    await result
+        """Close the LLM and the embedder, where they can be closed.
+
+        Both are closed even if one fails; the first failure is raised.
+        """
+        try:
+            await _close(self.llm)
+        finally:
+            if self.embedder is not self.llm:
+                await _close(self.embedder)
 
     @classmethod
     def scope(cls, factory: Callable[[], RuntimeResources | Awaitable[RuntimeResources]]) -> ResourceScope:
         """Return an async context manager that makes resources and closes them on exit."""
         return ResourceScope(factory)
+
+
+async def _close(resource: Any) -> None:
+    close = getattr(resource, "aclose", None) or getattr(resource, "close", None)
+    if close is not None:
+        result = close()
+        if inspect.isawaitable(result):
+            await result
 
 
 class ResourceScope:

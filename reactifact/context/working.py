@@ -19,7 +19,8 @@ from ..store import canonical
 from ..store.layout import Edge, Intent, ListingRecord, Meta, ReadRecord
 from ..store.ledger import Ledger, LedgerEntry
 from ..store.names import encode_name
-from ..store.state import Origin, State, Stored
+from ..store.state import Origin, State, StateSavepoint, Stored
+from . import staleness
 from .artifacts import Artifact
 from .codec import decode_payload, encode_payload
 from .events import Event, EventType
@@ -58,6 +59,18 @@ def encode(data: BaseModel) -> Encoded:
     return Encoded(type_id_of(model), payload, revision_of(model), model)
 
 
+class ViewSavepoint(NamedTuple):
+    """A moment of a private view, to come back to."""
+
+    state: StateSavepoint
+    held: dict[str, Artifact[Any]]
+    reads: frozenset[str]
+    operations: int
+    events: int
+    direct: int
+    delivered: frozenset[str] | None
+
+
 class Working:
     """A state seen as artifacts, relations and events.
 
@@ -86,7 +99,8 @@ class Working:
         self.events: list[Event] = []
         self.reads: dict[str, int] = {}
         self.listings: dict[str, ListingRecord] = {}
-        self.is_tracking = False
+        self.is_tracking = False  # whether reads are noted
+        self.tracks_staleness = False  # whether an update queues STALE events
         self.direct: list[Operation] = []  # of an execution: to be applied when it has succeeded
         self.delivered: set[str] | None = None  # ids to settle at the next commit; None: ask for all
         self._loaded: set[str] = set()
@@ -98,10 +112,14 @@ class Working:
     def get(self, artifact_id: str) -> Artifact[Any] | None:
         """Return a live artifact, or `None`; the look-up counts as a read."""
         stored = self.state.stored(artifact_id)
-        if self.is_tracking:
-            version = -1 if stored is None else self._version(stored.meta)
-            self.reads.setdefault(artifact_id, version)
+        self.note_read(artifact_id, stored)
         return None if stored is None else self.artifact(stored)
+
+    def note_read(self, artifact_id: str, stored: Stored | None) -> None:
+        """Note, where reads are noted, that a version was read (`None`: that there was none)."""
+        if self.is_tracking:
+            version = -1 if stored is None else self.version_of(stored.meta)
+            self.reads.setdefault(artifact_id, version)
 
     def artifact(self, stored: Stored) -> Artifact[Any]:
         """Return the artifact of a live version: always the same object while someone holds it."""
@@ -123,7 +141,8 @@ class Working:
         if self._held is not None:
             self._held[artifact.id] = artifact
 
-    def _version(self, meta: Meta) -> int:
+    def version_of(self, meta: Meta) -> int:
+        """Return the version of an artifact as users see it: an action's deliveries count too."""
         if meta.type_id != ACTION_TYPE:
             return meta.version
         entry = self.ledger.entry(meta.id)
@@ -132,7 +151,7 @@ class Working:
     def _point(self, artifact: Artifact[Any], meta: Meta) -> None:
         """Let an artifact stand for a version; data and history are read when asked for."""
         artifact.data_type = meta.type_id
-        artifact.version = self._version(meta)
+        artifact.version = self.version_of(meta)
         artifact.created_at = datetime.fromisoformat(meta.created_at)
         artifact.updated_at = datetime.fromisoformat(meta.updated_at)
         artifact.created_by_commit = meta.created_by
@@ -160,7 +179,7 @@ class Working:
         earlier = [self._decode(v.meta, self.state.payload(v.meta)) for v in versions[1:]]
         earlier.reverse()
         stored = versions[0].meta if versions else None
-        if stored is not None and self._version(stored) > stored.version:
+        if stored is not None and self.version_of(stored) > stored.version:
             earlier.append(self._decode(stored, self.state.payload(stored)))
         return earlier
 
@@ -229,12 +248,16 @@ class Working:
 
     def ids(self, model: type[BaseModel] | None = None) -> list[str]:
         """Return the ids of the live artifacts of a type and its subclasses, in order."""
+        return self.state.ids_of(self.note_listing(model))
+
+    def note_listing(self, model: type[BaseModel] | None = None) -> list[str]:
+        """Note, where reads are noted, that a type was listed; return the type ids that are stored."""
         type_ids = [t for t in self.state.type_ids() if model is None or is_subtype(t, model)]
         if self.is_tracking:
             for type_id in type_ids or ([type_id_of(model)] if model is not None else []):
                 record = ListingRecord(type_id, self.change, self.state.next_sequence)
                 self.listings.setdefault(type_id, record)
-        return self.state.ids_of(type_ids)
+        return type_ids
 
     def artifacts(self, model: type[BaseModel] | None = None) -> list[Artifact[Any]]:
         """Return the live artifacts of a type and its subclasses, in order of creation."""
@@ -297,8 +320,10 @@ class Working:
         meta = self.state.put(artifact_id, encoded.type_id, encoded.payload, encoded.revision, origin)
         if encoded.type_id == ACTION_TYPE:
             self.expect(meta)
-        kind = EventType.ARTIFACT_CREATED if known is None else EventType.ARTIFACT_UPDATED
-        self.emit(kind, encoded.model, artifact_id, origin.when)
+        if known is None:
+            self.emit(EventType.ARTIFACT_CREATED, encoded.model, artifact_id, origin.when)
+        else:
+            self.emit_update(encoded.model, artifact_id, origin.when)
         self.journal(
             {
                 "type": op_type,
@@ -316,7 +341,9 @@ class Working:
         """Wait for the delivery of an action, unless the ledger has it with this payload."""
         entry = self.ledger.entry(meta.id)
         if entry is None or entry.status != "dispatched" or entry.intent != meta.content_hash:
-            self.state.expect(Intent(meta.id, meta.sequence, meta.content_hash))
+            action: Any = canonical.decode(self.state.payload(meta))
+            key = action.get("ordering_key")
+            self.state.expect(Intent(meta.id, meta.sequence, meta.content_hash, key))
 
     def renew(self, artifact_id: str) -> None:
         """Let the live object of an id show what the state holds now."""
@@ -356,6 +383,13 @@ class Working:
     def emit(self, kind: EventType, model: type[BaseModel] | str, artifact_id: str, when: datetime) -> None:
         """Queue an event."""
         self.events.append(Event(kind, model, artifact_id, when))
+
+    def emit_update(self, model: type[BaseModel] | str, artifact_id: str, when: datetime) -> None:
+        """Queue an update, and the staleness it brings about where that is kept track of."""
+        self.emit(EventType.ARTIFACT_UPDATED, model, artifact_id, when)
+        if self.tracks_staleness:
+            for meta in staleness.dependents(self, artifact_id):
+                self.emit(EventType.ARTIFACT_STALE, self.type_of(meta), meta.id, when)
 
     def journal(self, operation: dict[str, Any]) -> None:
         """Note an operation for the record of the commit that will hold it."""
@@ -412,6 +446,45 @@ class Working:
         ]
         found.sort(key=lambda pair: (pair[0].sequence, pair[1]))
         return [Relation(origin, edge.relation, edge.target) for edge, origin in found]
+
+    # -- trying again --------------------------------------------------------------------------
+
+    @property
+    def is_private(self) -> bool:
+        """Whether nobody but one execution works on this view, so that its changes can be taken back."""
+        return self._held is not None
+
+    def savepoint(self) -> ViewSavepoint:
+        """Return what `rollback` needs to come back to this moment. The view must be private."""
+        assert self._held is not None
+        return ViewSavepoint(
+            state=self.state.savepoint(),
+            held=dict(self._held),
+            reads=frozenset(self.reads),
+            operations=len(self.operations),
+            events=len(self.events),
+            direct=len(self.direct),
+            delivered=None if self.delivered is None else frozenset(self.delivered),
+        )
+
+    def rollback(self, to: ViewSavepoint) -> None:
+        """Drop the changes since a savepoint. What was read stays read; artifacts are read anew."""
+        assert self._held is not None
+        touched = set(self.state.changed)
+        self.state.restore(to.state)
+        del self.operations[to.operations :], self.events[to.events :], self.direct[to.direct :]
+        self.delivered = None if to.delivered is None else set(to.delivered)
+        for artifact_id in touched & self.reads.keys() - to.reads:
+            stored = self.state.stored(artifact_id)  # it was read at a version that is gone now
+            self.reads[artifact_id] = -1 if stored is None else self.version_of(stored.meta)
+        known = {**self._held, **to.held}
+        self._held.clear()
+        self._live.clear()
+        for artifact_id, artifact in known.items():
+            stored = self.state.stored(artifact_id)
+            if stored is not None:
+                self._remember(artifact)
+                self._point(artifact, stored.meta)
 
     # -- notes for the commit ------------------------------------------------------------------
 

@@ -72,18 +72,19 @@ def _encoded(stored: Stored, state: State, like: Encoded) -> Encoded:
 
 
 def _merged(base: Encoded | None, theirs: Encoded, mine: Encoded) -> Encoded | None:
-    """Return what both patches together make of an artifact, `None` where they disagree."""
-    if theirs.payload == mine.payload and theirs.type_id == mine.type_id:
-        return mine
+    """Return what both patches together make of an artifact, `None` where they disagree.
+
+    Both changing one field to the same value is no agreement: each may have added one to it.
+    """
     if theirs.type_id != mine.type_id:
         return None
     merge = merge_function_of(mine.model)
     if merge is not None:
         both = merge(None if base is None else _model(base), _model(theirs), _model(mine))
         return encode(both)
-    if base is None or base.type_id != mine.type_id:
-        return None
-    return _combined_fields(base, theirs, mine)
+    if base is None:
+        return mine if theirs.payload == mine.payload else None
+    return _combined_fields(base, theirs, mine) if base.type_id == mine.type_id else None
 
 
 def _model(encoded: Encoded) -> BaseModel:
@@ -97,7 +98,7 @@ def _combined_fields(base: Encoded, theirs: Encoded, mine: Encoded) -> Encoded |
     result = dict(first)
     for name in old.keys() | first.keys() | second.keys():
         was, one, two = (side.get(name, _ABSENT) for side in (old, first, second))
-        if two == was or one == two:
+        if two == was:
             continue
         if one != was:
             return None

@@ -1,21 +1,26 @@
 """One execution: an agent on an event, over its own view of the generation's snapshot.
 
-Owns what an execution sees and leaves behind. Whether its result is committed is the generation's.
+Owns what an execution sees and leaves behind, checked so far that committing it cannot be refused.
+Whether its result is committed is the generation's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from ..authoring.agents import Agent
 from ..authoring.effects import Effects
 from ..context import Context
+from ..context.applying import Prepared, prepare
+from ..context.held import HeldResult
 from ..context.operations import Create, Operation
 from ..context.scope import Scope, entered
 from ..context.working import Working
-from ..store.layout import ListingRecord
+from ..logs import bind, get_logger
 from .planning import Work
+
+log = get_logger("reactifact.runtime")
 
 
 @dataclass(slots=True)
@@ -23,52 +28,78 @@ class Result:
     """What one execution asked for, or how it failed."""
 
     work: Work
-    operations: list[Operation] = field(default_factory=list)
-    direct: list[Operation] = field(default_factory=list)
-    reads: dict[str, int] = field(default_factory=dict)
-    listings: dict[str, ListingRecord] = field(default_factory=dict)
-    error: BaseException | None = None
+    found: HeldResult
+    patch: list[Prepared] = field(default_factory=list)
+    direct: list[Prepared] = field(default_factory=list)
+    error: Exception | None = None
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether the execution asked for nothing."""
-        return not self.operations and not self.direct
+    @classmethod
+    def failed(cls, work: Work, error: Exception) -> Result:
+        """Return the result of an execution that did not come to an end."""
+        return cls(work, HeldResult(work.name, work.event, [], [], {}, {}), error=error)
+
+    @classmethod
+    def held(cls, work: Work, found: HeldResult, working: Working) -> Result:
+        """Return the result that an earlier try of the generation left behind."""
+        result = cls(work, found)
+        result.prepare(working)
+        return result
+
+    def prepare(self, working: Working) -> None:
+        """Check that everything asked for can be stored. Raises what makes it impossible."""
+        self.patch = prepare(self.found.operations, working)
+        self.direct = prepare(self.found.direct, working)
+        for item in self.patch:
+            if isinstance(item.operation, Create):
+                item.operation.artifact_id = item.artifact_id
 
 
-async def execute(context: Context, work: Work, new_view: Callable[[], Working]) -> Result:
+async def execute(context: Context, work: Work, new_view: Callable[[], Working], generation: int) -> Result:
     """Run one agent on one event. Errors of the agent's code are kept in the result."""
+    if work.error is not None:
+        return Result.failed(work, work.error)
     view = new_view()
     view.is_tracking = True
     view.reads = dict(work.reads)
     effects = Effects(context)
-    result = Result(work)
-    with entered(Scope(context, view, effects)):
+    clock = context.resources.clock
+    started = clock.monotonic()
+    with entered(Scope(context, view, effects)), bind(agent=work.agent.name, generation=generation):
         try:
-            _note_trigger(view, work)
-            patch = await work.agent.execute(context, work.event)
-            view.check_loaded()
-            check_declared(work.agent, patch.operations)
+            result = await _run(context, work, view, new_view())
         except Exception as error:
-            result.error = error
-            return result
-    result.operations = patch.operations
-    result.direct = view.direct
-    result.reads = view.reads
-    result.listings = view.listings
+            result = Result.failed(work, error)
+        latency = round((clock.monotonic() - started) * 1000, 3)
+        if result.error is None:
+            log.debug("agent finished", extra={"latency_ms": latency})
+        else:
+            text = f"{type(result.error).__name__}: {result.error}"
+            log.warning("agent failed", extra={"latency_ms": latency, "error": text})
+        return result
+
+
+async def _run(context: Context, work: Work, view: Working, before: Working) -> Result:
+    _note_trigger(view, work)
+    patch = await work.agent.execute(context, work.event)
+    view.check_loaded()
+    check_declared(work.agent, patch.operations)
+    found = HeldResult(work.name, work.event, patch.operations, view.direct, view.reads, view.listings)
+    result = Result(work, found)
+    result.prepare(view)
+    found.note_state(before)
     return result
 
 
 def _note_trigger(view: Working, work: Work) -> None:
     """The artifact behind the event is read first, also by an agent that never looks at it."""
-    stored = view.state.stored(work.event.artifact_id)
-    if stored is not None:
-        others = view.reads
-        view.reads = {}
+    others = {key: version for key, version in view.reads.items() if key != work.event.artifact_id}
+    view.reads = {}
+    if view.state.stored(work.event.artifact_id) is not None:
         view.get(work.event.artifact_id)
-        view.reads.update({k: v for k, v in others.items() if k not in view.reads})
+    view.reads.update(others)
 
 
-def check_declared(agent: Agent, operations: list[Operation]) -> None:
+def check_declared(agent: Agent, operations: Iterable[Operation]) -> None:
     """Refuse the creation of a type that no produce declares. Raises `ValueError`."""
     if not agent.produces:
         return

@@ -5,22 +5,23 @@ Owns the way from a queue to commits. Budgets, saving and delivery are the turn'
 
 from __future__ import annotations
 
-import hashlib
-import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
 
 from ..authoring.agents import Agent
-from ..authoring.produce import FunctionProduce, Produce
 from ..context import Context
-from ..context.applying import prepare, refuse_unequal_intents
-from ..context.events import QueueEntry
+from ..context.applying import refuse_unequal_intents
+from ..context.events import EventType, QueueEntry
+from ..context.held import held_key
+from ..context.working import Working
+from ..errors import IntentConflict
 from ..store.line import new_change_id
 from ..store.records import CommitRecord
 from ..store.state import State
+from .code import code_version
 from .combining import RunAgain, combine
 from .execution import Result, execute
 from .planning import Work, match
@@ -44,15 +45,30 @@ class Labels:
 
 
 @dataclass(slots=True)
-class Committed:
-    """What became of a generation's results."""
+class Execution:
+    """The executions of one generation, in plan order, as far as they have come."""
 
-    commits: int = 0
-    again: list[Work] = field(default_factory=list)
+    work: list[Work]
+    snapshot: State
+    results: list[Result | None] = field(default_factory=list)
+    executed: int = 0
+
+    @property
+    def finished(self) -> list[Result]:
+        """The results there are, in plan order."""
+        return [result for result in self.results if result is not None]
+
+    @property
+    def not_started(self) -> list[Work]:
+        """The work that a budget kept from starting."""
+        pairs = zip(self.work, self.results, strict=True)
+        return [work for work, result in pairs if result is None]
 
 
 def plan(context: Context, agents: Sequence[Agent], known: Plan | None = None) -> Plan:
     """Match the queue against the state; reuse a plan that was made on exactly this state."""
+    if any(t.event_type == EventType.ARTIFACT_STALE for a in agents for t in a.triggers or ()):
+        context.track_staleness()
     context.commit_direct()
     queue = context.queue
     key = (context.line.change, *map(id, queue), *map(id, agents))
@@ -65,72 +81,138 @@ def plan(context: Context, agents: Sequence[Agent], known: Plan | None = None) -
     return Plan(match(context, view, agents, queue), list(queue), key)
 
 
-async def run_all(context: Context, work: Sequence[Work], snapshot: State, limit: int | None) -> list[Result]:
-    """Execute all work on one snapshot and return the results in plan order.
+async def execute_all(
+    context: Context,
+    execution: Execution,
+    limit: int | None,
+    may_start: Callable[[], bool],
+    number: int,
+) -> None:
+    """Execute the work on one snapshot; `execution.results` fills up as it goes.
 
     One after another, unless there is a limit to how many may run at once or an agent has one of
-    its own. Everything that was started finishes.
+    its own. What an earlier try left behind is taken as it is, where it still counts. Everything
+    that was started finishes; `may_start` is asked before each start.
     """
 
-    def view() -> Any:
-        return context.new_view(shared=snapshot)
+    def view() -> Working:
+        return context.new_view(shared=execution.snapshot)
 
-    if limit is None and all(item.agent.concurrency_limit is None for item in work):
-        return [await execute(context, item, view) for item in work]
-    return await _run_concurrently(context, work, limit, view)
+    execution.results = [None] * len(execution.work)
+    waiting = _take_held(context, execution, view)
+    if limit is None and all(item.agent.concurrency_limit is None for _, item in waiting):
+        for index, item in waiting:
+            if not may_start():
+                return
+            execution.executed += 1
+            execution.results[index] = await execute(context, item, view, number)
+        return
+
+    async def start(index: int, item: Work) -> None:
+        if may_start():
+            execution.executed += 1
+            execution.results[index] = await execute(context, item, view, number)
+
+    await _run_concurrently(waiting, limit, start)
+
+
+def _take_held(context: Context, execution: Execution, view: Callable[[], Working]) -> list[tuple[int, Work]]:
+    """Fill in the results an earlier try left behind; return the work that has to be done."""
+    waiting = []
+    before = view() if context.held else None
+    for index, item in enumerate(execution.work):
+        found = context.held.get(held_key(item.event, item.name)) if context.held else None
+        if before is not None and found is not None and found.is_valid(before):
+            execution.results[index] = Result.held(item, found, before)
+        else:
+            waiting.append((index, item))
+    return waiting
 
 
 async def _run_concurrently(
-    context: Context, work: Sequence[Work], limit: int | None, view: Callable[[], Any]
-) -> list[Result]:
-    total = anyio.CapacityLimiter(limit) if limit is not None else None
-    own: dict[int, anyio.CapacityLimiter] = {}
-    for item in work:
+    waiting: list[tuple[int, Work]],
+    limit: int | None,
+    start: Callable[[int, Work], Awaitable[None]],
+) -> None:
+    """Start all work at once, as far as the common limit and each agent's own let it run."""
+    total = anyio.Semaphore(limit) if limit is not None else None
+    own: dict[int, anyio.Semaphore] = {}
+    for _, item in waiting:
         if item.agent.concurrency_limit is not None:
-            own.setdefault(id(item.agent), anyio.CapacityLimiter(item.agent.concurrency_limit))
-    results: list[Result | None] = [None] * len(work)
+            own.setdefault(id(item.agent), anyio.Semaphore(item.agent.concurrency_limit))
 
     async def run(index: int, item: Work) -> None:
-        borrower = object()
-        limits = [found for found in (own.get(id(item.agent)), total) if found is not None]
-        for found in limits:
-            await found.acquire_on_behalf_of(borrower)
-        try:
-            results[index] = await execute(context, item, view)
-        finally:
-            for found in limits:
-                found.release_on_behalf_of(borrower)
+        async with _HeldLimits(own.get(id(item.agent)), total):
+            await start(index, item)
 
     async with anyio.create_task_group() as group:
-        for index, item in enumerate(work):
+        for index, item in waiting:
             group.start_soon(run, index, item)
-    return [result for result in results if result is not None]
 
 
-def commit_all(context: Context, results: Sequence[Result], snapshot: State, labels: Labels) -> Committed:
-    """Check every patch, then commit them in plan order. Raises before anything is applied."""
-    patches = [prepare(result.operations, context.working) for result in results]
-    directs = [prepare(result.direct, context.working) for result in results]
-    refuse_unequal_intents([*patches, *directs])
-    context.commit_direct()
-    done = Committed()
-    for result, patch, direct in zip(results, patches, directs, strict=True):
+class _HeldLimits:
+    """Hold an agent's own limit and the common one, in this order; `None` is no limit."""
+
+    def __init__(self, *limits: anyio.Semaphore | None) -> None:
+        self._limits = [limit for limit in limits if limit is not None]
+        self._held: list[anyio.Semaphore] = []
+
+    async def __aenter__(self) -> None:
         try:
-            patch = combine(patch, snapshot, context.line.state)
-            direct = combine(direct, snapshot, context.line.state)
+            for limit in self._limits:
+                await limit.acquire()
+                self._held.append(limit)
+        except BaseException:
+            self._release()
+            raise
+
+    async def __aexit__(self, *exc: object) -> None:
+        self._release()
+
+    def _release(self) -> None:
+        while self._held:
+            self._held.pop().release()
+
+
+def mark_conflicts(results: Sequence[Result]) -> None:
+    """Let the later of two executions fail that planned different actions under one key."""
+    planned: list[Any] = []
+    for result in results:
+        if result.error is not None:
+            continue
+        try:
+            refuse_unequal_intents([*planned, result.patch, result.direct])
+        except IntentConflict as error:
+            result.error = error
+        else:
+            planned += [result.patch, result.direct]
+
+
+def commit_all(context: Context, results: Sequence[Result], snapshot: State, labels: Labels) -> list[Work]:
+    """Commit results in plan order; return the work that has to run again on the new state.
+
+    Nothing can be refused any more: every patch was checked when its execution ended.
+    """
+    context.commit_direct()
+    if context.held:
+        context.hold([])
+    again: list[Work] = []
+    for result in results:
+        try:
+            patch = combine(result.patch, snapshot, context.line.state)
+            direct = combine(result.direct, snapshot, context.line.state)
         except RunAgain:
-            done.again.append(result.work)
+            again.append(result.work)
             continue
         if direct:
             context.apply_direct(direct)
         if patch:
             context.commit_patch(patch, _note(result, labels, context))
-            done.commits += 1
-    return done
+    return again
 
 
 def _note(result: Result, labels: Labels, context: Context) -> CommitRecord:
-    work = result.work
+    work, found = result.work, result.found
     return CommitRecord(
         change=new_change_id(),
         kind="agent",
@@ -143,36 +225,22 @@ def _note(result: Result, labels: Labels, context: Context) -> CommitRecord:
         run_id=labels.run_id,
         code=code_version(work.agent),
         trigger=work.event.to_dict(),
-        reads=[[artifact_id, version] for artifact_id, version in result.reads.items()],
-        listings=[list(listing) for listing in result.listings.values()],
+        reads=[[artifact_id, version] for artifact_id, version in found.reads.items()],
+        listings=[list(listing) for listing in found.listings.values()],
     )
 
 
-def code_version(agent: Agent) -> str:
-    """Return the agent's declared `code_version`, else a hash of the source of its produces."""
-    if agent.code_version is not None:
-        return agent.code_version
-    known = agent.__dict__.get("_code_version")
-    if known is None:
-        parts = [_source(part) for part in agent.produces or ()] or [_source(agent)]
-        known = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16] if all(parts) else ""
-        agent.__dict__["_code_version"] = known
-    return str(known)
-
-
-def _source(part: Produce[Any] | Agent) -> str:
-    subject = part.function if isinstance(part, FunctionProduce) else type(part)
-    try:
-        return inspect.getsource(subject)
-    except (OSError, TypeError):
-        return ""
-
-
-def consume(context: Context, batch: Sequence[QueueEntry], again: Sequence[Work]) -> None:
-    """Take a batch off the queue; what has to run again stays, owed to its agent alone."""
+def consume(context: Context, batch: Sequence[QueueEntry], owed: Sequence[Work]) -> None:
+    """Take a batch off the queue; what was not done stays, owed to its agents alone."""
+    left: dict[int, list[str]] = {}
+    for work in owed:
+        for entry in work.entries:
+            left.setdefault(id(entry), []).append(work.name)
     gone = {id(entry) for entry in batch}
     kept: list[QueueEntry] = []
-    for work in again:
-        for entry in work.entries:
-            kept.append(QueueEntry(entry.event, [work.name], entry.considered))
-    context.queue[:] = kept + [entry for entry in context.queue if id(entry) not in gone]
+    for entry in context.queue:
+        if id(entry) not in gone:
+            kept.append(entry)
+        elif id(entry) in left:
+            kept.append(QueueEntry(entry.event, left[id(entry)], entry.considered))
+    context.queue[:] = kept

@@ -11,7 +11,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from anyio import CancelScope, to_thread
+import anyio
+from anyio import CancelScope
 
 from ..authoring.agents import Agent
 from ..context import Context, delivery
@@ -20,10 +21,14 @@ from ..context.events import EventType
 from ..context.interrupts import PendingAction
 from ..context.publishing import publish_ledger
 from ..errors import IntentConflict, SessionBusy
+from ..logs import get_logger
+from ..threads import in_thread
 from .planning import named
 
+log = get_logger("reactifact.runtime")
+
 Dispatcher = Callable[[Context, Artifact[PendingAction]], Any]
-ErrorCallback = Callable[[Artifact[PendingAction], BaseException], Any]
+ErrorCallback = Callable[[Artifact[PendingAction], Exception], Any]
 
 _FIRST_WAIT = 0.005
 _LONGEST_WAIT = 0.25
@@ -34,13 +39,13 @@ class Drained:
     """What one drain did."""
 
     tried: int = 0
-    errors: list[BaseException] = field(default_factory=list)
+    errors: list[tuple[int, Exception]] = field(default_factory=list)  # (place in the drain, error)
 
     def raise_first(self) -> None:
         """Raise the first failure bare, the others as notes on it; nothing when all went well."""
         if not self.errors:
             return
-        first, *others = self.errors
+        first, *others = (error for _, error in self.errors)
         for other in others:
             first.add_note(f"also failed: {type(other).__name__}: {other}")
         raise first
@@ -54,7 +59,7 @@ async def drain_lock(context: Context) -> AsyncIterator[None]:
     while True:
         lock = line.database.backend.lock(f"drain {line.session}")
         try:
-            await to_thread.run_sync(lock.__enter__)
+            await in_thread(lock.__enter__)
             break
         except SessionBusy:
             await context.resources.clock.sleep(wait)
@@ -63,28 +68,46 @@ async def drain_lock(context: Context) -> AsyncIterator[None]:
         yield
     finally:
         with CancelScope(shield=True):
-            await to_thread.run_sync(lock.__exit__, None, None, None)
+            await in_thread(lock.__exit__, None, None, None)
 
 
-async def drain(
-    context: Context,
-    dispatcher: Dispatcher,
-    on_error: ErrorCallback | None,
-    agents: list[Agent],
-) -> Drained:
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a drain goes about it.
+
+    `owed` names the agents that may react to a delivery, `None`: any that there will be.
+    """
+
+    on_error: ErrorCallback | None = None
+    owed: list[str] | None = None
+    concurrency: int = 1
+    simulate: bool = False
+
+
+async def drain(context: Context, dispatcher: Dispatcher, options: Options) -> Drained:
     """Send every waiting action once, in the order they were planned.
 
     The branch must have been published. Each outcome is on stable storage before the next send, so
-    a kill repeats at most the one in flight. An action that fails does not stop the others.
+    a kill repeats at most the one in flight (those in flight, with `concurrency`). An action that
+    fails stops only those that share its `ordering_key`. With `simulate` nothing is sent: the
+    branch alone notes what would have been.
     """
     done = Drained()
     async with drain_lock(context):
-        await to_thread.run_sync(context.line.ledger.refresh)
-        owed = interested(agents)
-        await _report_refused(context, on_error, done)
-        for action in context.pending_actions():
-            done.tried += 1
-            await _send(context, dispatcher, action, owed, on_error, done)
+        await in_thread(context.line.ledger.refresh)
+        await _report_refused(context, options, done)
+        waiting = delivery.sendable(context.working)
+        if options.simulate:
+            done.tried = len(waiting)
+            context.note_simulated(waiting)
+            return done
+        drainer = _Drainer(context, dispatcher, options, done)
+        if options.concurrency == 1:
+            for action in waiting:
+                await drainer.send(action)
+        else:
+            await drainer.send_concurrently(waiting)
+    done.errors.sort(key=lambda failure: failure[0])
     return done
 
 
@@ -101,50 +124,96 @@ def interested(agents: list[Agent]) -> list[str]:
     ]
 
 
-async def _send(
-    context: Context,
-    dispatcher: Dispatcher,
-    action: Artifact[PendingAction],
-    owed: list[str],
-    on_error: ErrorCallback | None,
-    done: Drained,
-) -> None:
-    clock = context.resources.clock
-    working = context.working
-    try:
-        result = dispatcher(context, action)
-        if isinstance(result, Awaitable):
-            await result
-    except Exception as error:
-        text = f"{error}" or type(error).__name__
-        failed = delivery.mark(working, action.id, "failed", text, clock.now(), owed=owed)
+class _Drainer:
+    """One drain in progress."""
+
+    def __init__(self, context: Context, dispatcher: Dispatcher, options: Options, done: Drained) -> None:
+        self._context = context
+        self._dispatcher = dispatcher
+        self._options = options
+        self._done = done
+        self._blocked: set[str] = set()  # ordering keys with a failure before
+
+    async def send_concurrently(self, waiting: list[Artifact[PendingAction]]) -> None:
+        """Send several at once; those that share an ordering key stay one after another."""
+        chains: dict[str, list[Artifact[PendingAction]]] = {}
+        for action in waiting:
+            key = action.data.ordering_key
+            chains.setdefault(action.id if key is None else f"ordered {key}", []).append(action)
+        limit = anyio.Semaphore(self._options.concurrency)
+
+        async def send_all(chain: list[Artifact[PendingAction]]) -> None:
+            for action in chain:
+                async with limit:
+                    await self.send(action)
+
+        async with anyio.create_task_group() as group:
+            for chain in chains.values():
+                group.start_soon(send_all, chain)
+
+    async def send(self, action: Artifact[PendingAction]) -> None:
+        """Send one action and record how it went, unless a failure before holds it back."""
+        key = action.data.ordering_key
+        if key is not None and key in self._blocked:
+            return
+        number = self._done.tried
+        self._done.tried += 1
+        try:
+            result = self._dispatcher(self._context, action)
+            if isinstance(result, Awaitable):
+                await result
+        except Exception as error:
+            if key is not None:
+                self._blocked.add(key)
+            await self._failed(action, number, error)
+        except BaseException:
+            # cancelled in the middle of a send: whether it went out is not known
+            await self._record(action, "pending", "interrupted")
+            raise
+        else:
+            await self._record(action, "dispatched", None)
+            log.info("action dispatched", extra=_fields(action))
+
+    async def _failed(self, action: Artifact[PendingAction], number: int, error: Exception) -> None:
+        failed = await self._record(action, "failed", f"{error}" or type(error).__name__)
+        self._done.errors.append((number, error))
+        extra = {**_fields(action), "error": f"{type(error).__name__}: {error}"}
+        log.warning("action dispatch failed", extra=extra)
+        await _call_back(self._options.on_error, failed or action, error)
+
+    async def _record(
+        self, action: Artifact[PendingAction], status: str, error: str | None
+    ) -> Artifact[PendingAction] | None:
+        context = self._context
+        now = context.resources.clock.now()
+        recorded = delivery.mark(context.working, action.id, status, error, now, owed=self._options.owed)
         await publish_ledger(context)
-        done.errors.append(error)
-        await _call_back(on_error, failed or action, error)
-        return
-    except BaseException:
-        # cancelled in the middle of a send: whether it went out is not known, so it is sent again
-        delivery.mark(working, action.id, "pending", "interrupted", clock.now(), owed=owed)
-        await publish_ledger(context)
-        raise
-    delivery.mark(working, action.id, "dispatched", None, clock.now(), owed=owed)
-    await publish_ledger(context)
+        return recorded
 
 
-async def _report_refused(context: Context, on_error: ErrorCallback | None, done: Drained) -> None:
+def _fields(action: Artifact[PendingAction]) -> dict[str, str]:
+    return {"action_kind": action.data.kind, "action_key": action.data.idempotency_key}
+
+
+async def _report_refused(context: Context, options: Options, done: Drained) -> None:
     """Report, once, the actions whose key was delivered with another payload."""
     for action in delivery.refused(context.working):
         error = IntentConflict(action.data.error or "")
         delivery.refuse(context.working, action.id, context.resources.clock.now())
         await publish_ledger(context)
-        done.errors.append(error)
-        await _call_back(on_error, action, error)
+        done.errors.append((-1, error))
+        await _call_back(options.on_error, action, error)
 
 
 async def _call_back(
-    callback: ErrorCallback | None, action: Artifact[PendingAction], error: BaseException
+    callback: ErrorCallback | None, action: Artifact[PendingAction], error: Exception
 ) -> None:
-    if callback is not None:
+    """Tell the application; a callback that fails does not stop the drain."""
+    if callback is None:
+        return
+    try:
         result = callback(action, error)
         if isinstance(result, Awaitable):
             await result
+    except Exception as failure:
+        error.add_note(f"on_dispatch_error failed: {type(failure).__name__}: {failure}")

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..authoring.agents import Agent
+from ..authoring.triggers import Trigger
 from ..context import Context
 from ..context.events import Event, QueueEntry
 from ..context.scope import Scope, entered
@@ -26,6 +27,7 @@ class Work:
     entries: list[QueueEntry]
     reads: dict[str, int] = field(default_factory=dict)
     debounced: bool = False
+    error: Exception | None = None  # what a condition raised while the event was matched
 
 
 def named(agents: Sequence[Agent]) -> list[tuple[str, Agent]]:
@@ -53,7 +55,7 @@ def match(
     ordered = named(agents)
     names = frozenset(name for name, _ in ordered)
     plain: list[Work] = []
-    debounced: dict[tuple[str, int], Work] = {}
+    debounced = _Debounced()
     scope = Scope(context, view)
     with entered(scope):
         for entry in queue:
@@ -62,7 +64,12 @@ def match(
                 if not _is_asked(entry, name):
                     continue
                 view.reads = {}
-                found = agent.matching_triggers(entry.event, context)
+                try:
+                    found = agent.matching_triggers(entry.event, context)
+                except Exception as error:
+                    owed.append(name)
+                    plain.append(Work(name, agent, entry.event, [entry], error=error))
+                    continue
                 if not found:
                     continue
                 owed.append(name)
@@ -71,14 +78,34 @@ def match(
                     plain.append(work)
                     continue
                 work.debounced = True
-                key = (name, id(found[0].artifact_type))
-                if key in debounced:
-                    work.entries = [*debounced[key].entries, entry]
-                debounced[key] = work
+                debounced.add(work, found)
             absent = [name for name in entry.owed or () if name not in names]
             entry.owed = owed + absent
             entry.considered |= names
-    return sorted([*plain, *debounced.values()], key=lambda work: work.agent.priority)
+    return sorted([*plain, *debounced.work()], key=lambda work: work.agent.priority)
+
+
+class _Debounced:
+    """Work that waits for the last event of its scope: a consume of an agent.
+
+    An event in the scope of several consumes stands for all of them; earlier work is taken over when
+    later events stand for every scope it stood for.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[str, int], Work] = {}
+
+    def add(self, work: Work, found: Sequence[Trigger]) -> None:
+        """Let an event stand for the scopes of the triggers that found it."""
+        for scope in {id(trigger.debounce_scope): None for trigger in found}:
+            earlier = self._last.get((work.name, scope))
+            self._last[work.name, scope] = work
+            if earlier is not None and all(kept is not earlier for kept in self._last.values()):
+                work.entries = [*earlier.entries, *work.entries]
+
+    def work(self) -> list[Work]:
+        """Return what is left, each once."""
+        return list({id(work): work for work in self._last.values()}.values())
 
 
 def _is_asked(entry: QueueEntry, name: str) -> bool:

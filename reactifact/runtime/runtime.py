@@ -13,17 +13,23 @@ from contextlib import asynccontextmanager
 from typing import Any, Literal, Protocol
 
 import anyio
-from anyio import to_thread
 
 from ..authoring.agents import Agent
 from ..authoring.request import current_request, reset_request, set_request
 from ..context import Context
 from ..context.events import Event
+from ..context.streaming import ProgressEvent
+from ..logs import bind, get_logger
 from ..store.memory import MemoryBackend
+from ..threads import in_thread
 from . import generation, registry, turn
 from .budget import Budget, RunOutcome, RunStats
 from .execution import Result
-from .outbox import Dispatcher, ErrorCallback
+from .metering import metered
+from .outbox import Dispatcher, Drained, ErrorCallback, Options, interested
+from .streams import stream
+
+log = get_logger("reactifact.runtime")
 
 SavePolicy = Literal["per_commit", "per_turn"]
 AgentErrorCallback = Callable[[Agent, Event, BaseException], Any]
@@ -60,6 +66,10 @@ class Runtime:
         session_save_policy: SavePolicy = "per_commit",
         dispatcher: Dispatcher | None = None,
         on_dispatch_error: ErrorCallback | None = None,
+        *,
+        dispatch_errors: Literal["raise", "record"] = "raise",
+        dispatch_concurrency: int = 1,
+        simulate: bool = False,
     ) -> None:
         if tracer is not None:
             raise ValueError("tracer= is not supported: read the commits of the store, or the log")
@@ -67,6 +77,14 @@ class Runtime:
             raise ValueError(
                 f"session_save_policy is 'per_commit' or 'per_turn', not {session_save_policy!r}"
             )
+        if dispatch_errors not in ("raise", "record"):
+            raise ValueError(f"dispatch_errors is 'raise' or 'record', not {dispatch_errors!r}")
+        for name, value in (
+            ("max_concurrency", max_concurrency),
+            ("dispatch_concurrency", dispatch_concurrency),
+        ):
+            if value is not None and value < 1:
+                raise ValueError(f"{name} is a number of at least 1, not {value!r}")
         self.context = context
         self.agents: list[Agent] = []
         for agent in agents or ():
@@ -80,10 +98,14 @@ class Runtime:
         self.session_save_policy = session_save_policy
         self.dispatcher = dispatcher
         self.on_dispatch_error = on_dispatch_error
+        self.dispatch_errors = dispatch_errors
+        self.dispatch_concurrency = dispatch_concurrency
+        self.simulate = simulate
         self.last_stats: RunStats | None = None
         self._turn: turn.Turn | None = None
         self._info: registry.RunInfo | None = None
         self._hinted: set[str] = set()
+        self._is_shut = False
 
     # -- configuration -------------------------------------------------------------------------
 
@@ -175,13 +197,48 @@ class Runtime:
             generation.plan(self.context, self.agents)
             if drained.tried and self.session is not None:
                 await self.session.save()
-            drained.raise_first()
+            self.raise_undelivered(drained)
         return drained.tried
+
+    async def astream(
+        self,
+        budget: Budget | None = None,
+        max_iterations: int = 1000,
+        *,
+        request: Mapping[str, Any] | None = None,
+    ) -> AsyncIterator[ProgressEvent]:
+        """Run a turn and yield what happens: `run_start`, announcements in order, `run_end`.
+
+        An error of the turn is raised from the iteration instead of `run_end`. Closing the iterator
+        early cancels the turn and waits for it, but not longer than a bounded time.
+        """
+        self._refuse_a_second_turn()
+        async for event in stream(self, budget, max_iterations, request):
+            yield event
+
+    # -- ending --------------------------------------------------------------------------------
 
     def request_stop(self) -> None:
         """Let the generation in progress finish, and start no other in this turn."""
         if self._turn is not None:
             self._turn.stopping = True
+
+    async def ashutdown(self, *, timeout: float | None = None) -> None:
+        """Stop for good: wait for the turn in progress, or cancel it after `timeout` seconds.
+
+        A later turn is refused. Resources are not closed.
+        """
+        self._is_shut = True
+        self.request_stop()
+        current, info = self._turn, self._info
+        if current is None or info is None:
+            return
+        clock = self.context.resources.clock
+        expired = await turn.within(clock, timeout, current.done.wait, anyio.CancelScope())
+        if expired:
+            info.is_cancelled = True
+            info.scope.cancel()
+            await current.done.wait()
 
     # -- one turn ------------------------------------------------------------------------------
 
@@ -191,16 +248,23 @@ class Runtime:
             max_iterations = chosen.max_iterations
         return turn.Limits(chosen, max_iterations)
 
-    @asynccontextmanager
-    async def _entered(
-        self, limits: turn.Limits, request: Mapping[str, Any] | None
-    ) -> AsyncIterator[turn.Turn]:
-        """Register a turn for its length, with its lock, request and statistics."""
+    def _refuse_a_second_turn(self) -> None:
         if self._turn is not None:
             raise RuntimeError(
                 "this runtime is running a turn already and is not reentrant: await it first, or "
                 "make another Runtime for another context"
             )
+        if self._is_shut:
+            raise RuntimeError(
+                "this runtime was shut down by ashutdown() and runs no more turns: make a new Runtime"
+            )
+
+    @asynccontextmanager
+    async def _entered(
+        self, limits: turn.Limits, request: Mapping[str, Any] | None
+    ) -> AsyncIterator[turn.Turn]:
+        """Register a turn for its length, with its lock, request and statistics."""
+        self._refuse_a_second_turn()
         clock = self.context.resources.clock
         current = turn.Turn(self, uuid.uuid4().hex, limits, clock.monotonic())
         self._turn = current
@@ -209,14 +273,17 @@ class Runtime:
         info = registry.RunInfo(current.run_id, session_id, clock.now(), current_request(), id(self))
         self._info = info
         registry.enter(info)
+        fields = {"run_id": current.run_id, "session_id": session_id, **_request_field(info.request)}
         try:
-            async with self._run_lock():
-                yield current
+            with bind(**fields), metered(self.context.resources, current.tracker, limits.budget):
+                async with self._run_lock():
+                    yield current
         finally:
             registry.leave(info)
             reset_request(token)
             self.last_stats = current.stats()
             self._turn = self._info = None
+            current.done.set()
 
     @asynccontextmanager
     async def _run_lock(self) -> AsyncIterator[None]:
@@ -227,22 +294,41 @@ class Runtime:
             yield
             return
         lock = backend.lock(f"run {line.session}/{line.branch}")
-        await to_thread.run_sync(lock.__enter__)
+        await in_thread(lock.__enter__)
         try:
             yield
         finally:
             with anyio.CancelScope(shield=True):
-                await to_thread.run_sync(lock.__exit__, None, None, None)
+                await in_thread(lock.__exit__, None, None, None)
 
     async def _run(self, current: turn.Turn, body: Callable[[], Awaitable[None]]) -> None:
         info = self._info
         assert info is not None
+        log.info("run started", extra={"max_iterations": current.limits.max_iterations})
+        try:
+            await self._run_bounded(current, body, info)
+        finally:
+            stats = current.stats()
+            log.info(
+                "run finished",
+                extra={
+                    "outcome": str(stats.outcome),
+                    "runs": stats.runs,
+                    "errors": stats.errors,
+                    "duration_ms": round(stats.duration * 1000, 3),
+                },
+            )
+
+    async def _run_bounded(
+        self, current: turn.Turn, body: Callable[[], Awaitable[None]], info: registry.RunInfo
+    ) -> None:
         clock = self.context.resources.clock
         expired = await turn.within(clock, current.limits.max_seconds, body, info.scope)
         if info.is_cancelled:
             _raise_cancelled(info.run_id)
         if expired:
             current.outcome = RunOutcome.BUDGET_TIME_EXCEEDED
+            log.warning("turn deadline exceeded", extra={"max_seconds": current.limits.max_seconds})
             if self.session is not None and self.saves_per_commit:
                 await self.session.save()
         await current.finish()
@@ -254,12 +340,30 @@ class Runtime:
         if self._info is not None:
             self._info.generation = number
 
+    def outbox_options(self) -> Options:
+        """Return how the outbox is drained."""
+        return Options(
+            on_error=self.on_dispatch_error,
+            owed=interested(self.agents),
+            concurrency=self.dispatch_concurrency,
+            simulate=self.simulate,
+        )
+
+    def raise_undelivered(self, drained: Drained) -> None:
+        """Raise the first failed delivery, unless failures are only recorded."""
+        if self.dispatch_errors == "raise":
+            drained.raise_first()
+
     async def report_agent_error(self, result: Result) -> None:
-        """Tell the application about an isolated error."""
-        if self.on_agent_error is not None and result.error is not None:
+        """Tell the application about an isolated error; what its callback raises is isolated too."""
+        if self.on_agent_error is None or result.error is None:
+            return
+        try:
             answer = self.on_agent_error(result.work.agent, result.work.event, result.error)
             if isinstance(answer, Awaitable):
                 await answer
+        except Exception as error:
+            result.error.add_note(f"on_agent_error failed: {type(error).__name__}: {error}")
 
     def warn_without_dispatcher(self) -> None:
         """Say once, on stderr, that actions wait and nobody delivers them."""
@@ -284,6 +388,12 @@ class Runtime:
         if kind not in self._hinted:
             self._hinted.add(kind)
             print(text, file=sys.stderr)
+
+
+def _request_field(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the id of the request a turn serves, for its log records, where it has one."""
+    found = request.get("request_id", request.get("id"))
+    return {} if found is None else {"request_id": found}
 
 
 def _inside_a_loop() -> bool:

@@ -10,18 +10,21 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from anyio import CancelScope, create_task_group
+from anyio import CancelScope, Event, create_task_group, get_cancelled_exc_class
 
-from ..context import Context
+from ..context import Context, delivery
 from ..context.publishing import ensure_attached, publish
+from ..logs import get_logger
 from ..store.memory import MemoryBackend
 from . import generation, outbox
 from .budget import Budget, BudgetTracker, RunOutcome, RunStats
 from .execution import Result
-from .planning import Work
 
 if TYPE_CHECKING:
     from .runtime import Runtime
+
+
+log = get_logger("reactifact.runtime")
 
 
 @dataclass(slots=True)
@@ -58,6 +61,8 @@ class Turn:
     tracker: BudgetTracker = field(default_factory=BudgetTracker)
     stopping: bool = False
     known: generation.Plan | None = None
+    done: Event = field(default_factory=Event)  # set when the turn has ended
+    _running: generation.Execution = field(init=False)
 
     @property
     def context(self) -> Context:
@@ -103,7 +108,7 @@ class Turn:
     def _has_work(self) -> bool:
         if self.context.queue:
             return True
-        return self._delivers_now and bool(self.context.pending_actions())
+        return self._delivers_now and bool(delivery.sendable(self.context.working))
 
     @property
     def _delivers_now(self) -> bool:
@@ -116,65 +121,80 @@ class Turn:
         runtime.warn_without_dispatcher()
         planned = generation.plan(context, runtime.agents, self.known)
         self.known = None
-        work = self._within_budget(planned.work)
-        if work:
+        before = self.runs
+        if planned.work:
             self.iterations += 1
             runtime.note_generation(self.iterations)
-            await self._execute(planned, work)
+            await self._execute(planned)
         else:
             generation.consume(context, planned.batch, [])
-        errors = await self._deliver() if self._delivers_now else None
+        errors = await deliver(runtime) if self._delivers_now else None
         self.known = generation.plan(context, runtime.agents, self.known)
         await self._save()
         if errors is not None:
-            errors.raise_first()
-        return len(work)
+            runtime.raise_undelivered(errors)
+        return self.runs - before
 
-    def _within_budget(self, work: list[Work]) -> list[Work]:
-        if self.limits.max_runs is None:
-            return work
-        return work[: max(0, self.limits.max_runs - self.runs)]
+    def _may_start(self) -> bool:
+        """Whether the budget lets one more execution start."""
+        limit = self.limits.max_runs
+        if limit is not None and self.runs + self._running.executed >= limit:
+            return False
+        return self.tracker.exhausted(self.limits.budget) is None
 
-    async def _execute(self, planned: generation.Plan, work: list[Work]) -> None:
+    async def _execute(self, planned: generation.Plan) -> None:
         context, runtime = self.context, self.runtime
-        snapshot = context.line.snapshot()
-        results = await generation.run_all(context, work, snapshot, runtime.max_concurrency)
-        self.runs += len(results)
-        results = await self._without_failures(results)
+        self._running = generation.Execution(planned.work, context.line.snapshot())
+        try:
+            await generation.execute_all(
+                context, self._running, runtime.max_concurrency, self._may_start, self.iterations
+            )
+        except BaseException:
+            # cut in the middle: what has finished is kept beside the queue
+            self._count()
+            self._hold([r for r in self._running.finished if r.error is None])
+            raise
+        self._count()
+        results = await self._without_failures(self._running.finished)
         number = (context.line.record.generation if context.line.record else 0) + 1
         labels = generation.Labels(self.run_id, number)
-        done = generation.commit_all(context, results, snapshot, labels)
-        self._consume(planned, work, done.again)
-        self.known = generation.plan(context, runtime.agents)  # so that the commit can say what is owed
+        again = generation.commit_all(context, results, self._running.snapshot, labels)
+        generation.consume(context, planned.batch, [*again, *self._running.not_started])
+        self.known = generation.plan(context, runtime.agents)  # the commit says what is owed
+        extra = {"generation": self.iterations, "runs": len(results)}
+        log.debug("generation committed", extra=extra)
 
-    def _consume(self, planned: generation.Plan, work: list[Work], again: list[Work]) -> None:
-        """Take the batch off the queue; what the budget cut stays owed."""
-        started = {id(item) for item in work}
-        cut = [item for item in planned.work if id(item) not in started]
-        generation.consume(self.context, planned.batch, [*again, *cut])
+    def _count(self) -> None:
+        self.runs += self._running.executed
+        self._running.executed = 0
+
+    def _hold(self, results: list[Result]) -> None:
+        if not results and not self.context.held:
+            return
+        self.context.hold(result.found for result in results)
 
     async def _without_failures(self, results: list[Result]) -> list[Result]:
         """Return the results that succeeded; raise the first failure unless errors are isolated."""
+        generation.mark_conflicts(results)
         failed = [result for result in results if result.error is not None]
         if not failed:
             return results
         self.errors += len(failed)
-        if not self.runtime.isolate_errors:
-            await self._save()
-            assert failed[0].error is not None
-            raise failed[0].error
-        for result in failed:
-            await self.runtime.report_agent_error(result)
-        return [result for result in results if result.error is None]
+        succeeded = [result for result in results if result.error is None]
+        if self.runtime.isolate_errors:
+            for result in failed:
+                await self.runtime.report_agent_error(result)
+            return succeeded
+        self._hold(succeeded)
+        await self._save()
+        assert failed[0].error is not None
+        raise failed[0].error
 
     # -- saving and delivering -----------------------------------------------------------------
 
     async def _save(self) -> None:
         if self.saves and self.runtime.session is not None and self.runtime.saves_per_commit:
             await self.runtime.session.save()
-
-    async def _deliver(self) -> outbox.Drained:
-        return await deliver(self.runtime)
 
     async def finish(self) -> None:
         """End the turn: under `per_turn`, save it and then deliver what it decided."""
@@ -184,7 +204,7 @@ class Turn:
         if runtime.session is not None:
             await runtime.session.save()
         if runtime.dispatcher is not None:
-            (await deliver(runtime)).raise_first()
+            runtime.raise_undelivered(await deliver(runtime))
 
 
 async def deliver(runtime: Runtime) -> outbox.Drained:
@@ -195,7 +215,7 @@ async def deliver(runtime: Runtime) -> outbox.Drained:
         return outbox.Drained()
     if ensure_attached(context) or not isinstance(context.line.database.backend, MemoryBackend):
         await publish(context)
-    return await outbox.drain(context, runtime.dispatcher, runtime.on_dispatch_error, runtime.agents)
+    return await outbox.drain(context, runtime.dispatcher, runtime.outbox_options())
 
 
 async def within(
@@ -225,7 +245,9 @@ async def within(
         try:
             with scope, deadline:
                 await body()
-        except Exception as error:
+        except get_cancelled_exc_class():
+            raise
+        except BaseException as error:  # a task group would wrap it
             failure = error
         group.cancel_scope.cancel()
     if failure is not None:

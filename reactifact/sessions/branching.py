@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from anyio import to_thread
-
 from ..context import Context
 from ..context.resources import RuntimeResources
 from ..store.line import MAIN, Line
 from ..store.names import branch_ref
 from ..store.protocol import RefUpdate
 from ..store.records import require_record
+from ..threads import in_thread
 from . import lines
 from .stores import Durability, StoreLike, open_database
 
@@ -39,7 +38,7 @@ class BranchStore:
         self, session_id: str, name: str, resources: RuntimeResources | None = None
     ) -> Context | None:
         """Return the context of a branch, or `None`."""
-        line = await to_thread.run_sync(Line.load, self.database, session_id, name)
+        line = await in_thread(Line.load, self.database, session_id, name)
         return None if line is None else Context.over(line, resources)
 
     async def list_branches(self, session_id: str) -> list[str]:
@@ -47,7 +46,7 @@ class BranchStore:
 
         The line that `SessionStore` keeps for the session is not one of them.
         """
-        return await to_thread.run_sync(self._names, session_id)
+        return await in_thread(self._names, session_id)
 
     def _names(self, session_id: str) -> list[str]:
         found = lines.branches(self.database, session_id)
@@ -58,7 +57,7 @@ class BranchStore:
 
     async def delete_branch(self, session_id: str, name: str) -> None:
         """Remove a branch; one that is absent is fine. What it delivered stays in the ledger."""
-        await to_thread.run_sync(self._delete, session_id, name)
+        await in_thread(self._delete, session_id, name)
 
     def _delete(self, session_id: str, name: str) -> None:
         ref = branch_ref(session_id, name)
@@ -68,4 +67,4 @@ class BranchStore:
 
     async def aclose(self) -> None:
         """Give back files and descriptors."""
-        await to_thread.run_sync(self.database.backend.close)
+        await in_thread(self.database.backend.close)

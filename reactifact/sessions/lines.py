@@ -6,8 +6,6 @@ it holds.
 
 from __future__ import annotations
 
-from anyio import to_thread
-
 from ..context import Context
 from ..context.merging import copy_history
 from ..context.publishing import publish
@@ -16,8 +14,9 @@ from ..store.database import Database
 from ..store.history import is_ancestor
 from ..store.ledger import Ledger
 from ..store.line import MAIN, Line
-from ..store.names import branch_ref, is_ledger_ref, parse_ref
+from ..store.names import branch_ref, is_cut, is_ledger_ref, parse_ref
 from ..store.records import require_record
+from ..threads import in_thread
 
 
 async def save_as(
@@ -59,7 +58,7 @@ def _copy(line: Line, database: Database, session_id: str, branch: str) -> Line:
 async def _attach(context: Context, session_id: str, branch: str) -> None:
     line = context.line
     ref = branch_ref(session_id, branch)
-    refs = await to_thread.run_sync(line.database.backend.refs, ref)
+    refs = await in_thread(line.database.backend.refs, ref)
     held = refs.get(ref)
     tip = line.seal()
     assert tip is not None
@@ -70,6 +69,9 @@ async def _attach(context: Context, session_id: str, branch: str) -> None:
             f"or save under another name"
         )
     line.attach(session_id, branch, held)
+    assert line.record is not None
+    if is_cut(ref) and (line.record.session, line.record.branch) != (session_id, branch):
+        context.commit_name()
     await publish(context)
 
 

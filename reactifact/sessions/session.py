@@ -9,15 +9,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 
-from anyio import to_thread
-
 from ..context import Context
 from ..context.publishing import publish
 from ..context.resources import RuntimeResources
+from ..runtime.outbox import Dispatcher, ErrorCallback, Options
 from ..store.line import MAIN, Line
 from ..store.names import branch_ref, encode_name
 from ..store.protocol import RefUpdate
-from . import lines
+from ..threads import in_thread
+from . import lines, service
 from .stores import Durability, StoreLike, open_database
 
 
@@ -68,12 +68,10 @@ class SessionStore:
         Raises `InvalidName` for an id that cannot be stored, `FormatTooNew`, `MissingObject`.
         """
         encode_name(session_id)
-        line = await to_thread.run_sync(Line.load, self.database, session_id, MAIN)
+        line = await in_thread(Line.load, self.database, session_id, MAIN)
         loaded = line is not None
         if line is None:
-            line = await to_thread.run_sync(
-                partial(Line.begin, self.database, session_id, MAIN, attached=True)
-            )
+            line = await in_thread(partial(Line.begin, self.database, session_id, MAIN, attached=True))
             line.is_session = True
         return Session(self, session_id, Context.over(line, resources), loaded)
 
@@ -81,7 +79,7 @@ class SessionStore:
         self, session_id: str, resources: RuntimeResources | None = None
     ) -> Context | None:
         """Return the context of a session, or `None`."""
-        line = await to_thread.run_sync(Line.load, self.database, session_id, MAIN)
+        line = await in_thread(Line.load, self.database, session_id, MAIN)
         return None if line is None else Context.over(line, resources)
 
     async def save_session(self, session_id: str, context: Context) -> None:
@@ -91,21 +89,45 @@ class SessionStore:
     async def has_session(self, session_id: str) -> bool:
         """Tell whether a session is stored."""
         ref = branch_ref(session_id, MAIN)
-        return ref in await to_thread.run_sync(self.database.backend.refs, ref)
+        return ref in await in_thread(self.database.backend.refs, ref)
 
     async def list_sessions(self) -> list[str]:
         """Return the ids of all stored sessions, sorted."""
-        return await to_thread.run_sync(lines.sessions, self.database)
+        return await in_thread(lines.sessions, self.database)
 
     async def delete_session(self, session_id: str) -> None:
         """Remove a session with all its branches and its ledger; one that is absent is fine."""
-        await to_thread.run_sync(self._delete, session_id)
+        await in_thread(self._delete, session_id)
 
     def _delete(self, session_id: str) -> None:
         backend = self.database.backend
         prefix = branch_ref(session_id, MAIN).rpartition("/")[0] + "/"
         refs = backend.refs(prefix)
         backend.write({}, [RefUpdate(name, oid, None) for name, oid in sorted(refs.items())])
+
+    async def pending_sessions(self) -> list[str]:
+        """Return the sessions in which some branch has actions to send, sorted."""
+        found = await in_thread(service.sendable_branches, self.database)
+        return sorted({session for session, _ in found})
+
+    async def drain(
+        self,
+        dispatcher: Dispatcher,
+        *,
+        retry_failed: bool = False,
+        dispatch_concurrency: int = 1,
+        on_dispatch_error: ErrorCallback | None = None,
+        resources: RuntimeResources | None = None,
+    ) -> service.DrainReport:
+        """Deliver what a crash, or a failed delivery, left anywhere in the store.
+
+        Actions that wait are sent; with `retry_failed` those that failed are re-armed first.
+        Failures are recorded and reported, not raised.
+        """
+        options = Options(on_error=on_dispatch_error, concurrency=dispatch_concurrency)
+        return await service.drain_store(
+            self.database, dispatcher, options, retry_failed=retry_failed, resources=resources
+        )
 
     @asynccontextmanager
     async def edit(
@@ -119,19 +141,22 @@ class SessionStore:
     ) -> AsyncIterator[Context]:
         """Make one versioned commit of what is done inside the block, or none when it raises.
 
-        For code that wants the store without the reactive loop. Raises `StaleSession` when
-        somebody else wrote the branch meanwhile; nothing is written then.
+        For code that wants the store without the reactive loop: its changes wake no agent, events
+        that waited before still do. Raises `StaleSession` when somebody else wrote the branch
+        meanwhile; nothing is written then.
         """
         context = await self._context(session_id, branch, resources)
+        waiting = context.pending_events()
         yield context
         context.commit_edit(author=author, message=message)
-        context.drain_events()
+        known = {id(event) for event in waiting}
+        context.consume_events([event for event in context.pending_events() if id(event) not in known])
         await publish(context)
 
     async def _context(self, session_id: str, branch: str, resources: RuntimeResources | None) -> Context:
         if branch == MAIN:
             return (await self.open(session_id, resources)).context
-        line = await to_thread.run_sync(Line.load, self.database, session_id, branch)
+        line = await in_thread(Line.load, self.database, session_id, branch)
         if line is None:
             raise KeyError(
                 f"session {session_id!r} has no branch {branch!r}: fork one with context.branch() "
@@ -141,4 +166,4 @@ class SessionStore:
 
     async def aclose(self) -> None:
         """Give back files and descriptors."""
-        await to_thread.run_sync(self.database.backend.close)
+        await in_thread(self.database.backend.close)

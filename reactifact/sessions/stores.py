@@ -17,8 +17,16 @@ StoreLike = Any
 _SQLITE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
 
 
-def open_database(store: StoreLike, *, durability: Durability = "full", create: bool = True) -> Database:
+def open_database(
+    store: StoreLike,
+    *,
+    durability: Durability = "full",
+    create: bool = True,
+    read_only: bool = False,
+) -> Database:
     """Return the database of a path or a backend.
+
+    A path that is opened `read_only` is neither made nor changed, and every write to it raises.
 
     Raises `NotAStore` for a path that is no store, `TypeError` for anything else.
     """
@@ -36,4 +44,4 @@ def open_database(store: StoreLike, *, durability: Durability = "full", create: 
             f"{path} names a SQLite file, and this version stores in bare git repositories: "
             f"choose a path such as state.git"
         )
-    return Database(GitBackend(path, durability=durability, create=create))
+    return Database(GitBackend(path, durability=durability, create=create, read_only=read_only))

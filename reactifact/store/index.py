@@ -35,6 +35,36 @@ class _Incoming:
     targets: dict[str, set[str]] = field(default_factory=dict)  # target -> sources
 
 
+@dataclass(slots=True)
+class _Readers:
+    """Who read what: the reverse of the reads that each artifact's last commit recorded."""
+
+    tree: Oid | None = None
+    reads: dict[str, Meta] = field(default_factory=dict)  # dependent -> its bookkeeping
+    by_id: dict[str, set[str]] = field(default_factory=dict)  # artifact -> dependents
+    by_type: dict[str, set[str]] = field(default_factory=dict)  # listed type -> dependents
+
+    def note(self, meta: Meta) -> None:
+        """Add what one artifact's last commit read."""
+        if not meta.reads and not meta.listings:
+            return
+        self.reads[meta.id] = meta
+        for read in meta.reads:
+            self.by_id.setdefault(read.artifact_id, set()).add(meta.id)
+        for listing in meta.listings:
+            self.by_type.setdefault(listing.type_id, set()).add(meta.id)
+
+    def forget(self, artifact_id: str) -> None:
+        """Remove what one artifact's last commit read."""
+        meta = self.reads.pop(artifact_id, None)
+        if meta is None:
+            return
+        for read in meta.reads:
+            self.by_id[read.artifact_id].discard(artifact_id)
+        for listing in meta.listings:
+            self.by_type[listing.type_id].discard(artifact_id)
+
+
 class Indexes:
     """The indexes of one line of history, each at the subtree it was last asked for."""
 
@@ -42,6 +72,41 @@ class Indexes:
         self._lock = threading.Lock()
         self._orders: dict[str, _Order] = {}
         self._incoming = _Incoming()
+        self._readers = _Readers()
+
+    def copy(self) -> Indexes:
+        """Return indexes of their own for a fork, which goes on from the same subtrees."""
+        twin = Indexes()
+        with self._lock:
+            twin._orders = dict(self._orders)
+            relations, readers = self._incoming, self._readers
+            twin._incoming = _Incoming(relations.tree, dict(relations.sources), _copied(relations.targets))
+            twin._readers = _Readers(
+                readers.tree, dict(readers.reads), _copied(readers.by_id), _copied(readers.by_type)
+            )
+        return twin
+
+    def readers(self, objects: Objects, roots: Roots, artifact_id: str, type_id: str) -> list[Meta]:
+        """Return the artifacts whose last commit read an artifact or listed its type."""
+        with self._lock:
+            index = self._reads(objects, roots)
+            found = index.by_id.get(artifact_id, set()) | index.by_type.get(type_id, set())
+            return [index.reads[dependent] for dependent in sorted(found)]
+
+    def all_readers(self, objects: Objects, roots: Roots) -> list[Meta]:
+        """Return every artifact whose last commit read something."""
+        with self._lock:
+            return list(self._reads(objects, roots).reads.values())
+
+    def _reads(self, objects: Objects, roots: Roots) -> _Readers:
+        index = self._readers
+        for _, old, new in compare(objects, index.tree, roots.meta):
+            if old is not None:
+                index.forget(Meta.decode(objects.read(old).data).id)
+            if new is not None:
+                index.note(Meta.decode(objects.read(new).data))
+        index.tree = roots.meta
+        return index
 
     def type_ids(self, objects: Objects, roots: Roots) -> list[str]:
         """Return the ids of all types that have artifacts."""
@@ -97,6 +162,10 @@ class Indexes:
         return index
 
 
+def _copied(sets: dict[str, set[str]]) -> dict[str, set[str]]:
+    return {key: set(found) for key, found in sets.items()}
+
+
 def _meta(objects: Objects, roots: Roots, path: tuple[str, ...]) -> Meta:
     entry = lookup(objects, roots.meta, path)
     if entry is None:
@@ -126,8 +195,7 @@ def _moved(objects: Objects, known: _Order, meta: Oid | None, type_id: str) -> _
     stale = {i for i in gone if came.get(i) != known.place.get(i)}
     fresh = {i: s for i, s in came.items() if known.place.get(i) != s}
     if not stale and not fresh:
-        known.meta = meta
-        return known
+        return _Order(meta, known.keys, known.place)
     place = {**{i: s for i, s in known.place.items() if i not in stale}, **fresh}
     if stale:
         return _Order(meta, sorted((s, i) for i, s in place.items()), place)

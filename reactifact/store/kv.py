@@ -10,9 +10,8 @@ from abc import ABC, abstractmethod
 from functools import partial
 from typing import Any
 
-from anyio import to_thread
-
 from ..errors import Contention
+from ..threads import in_thread
 from . import canonical
 from .bare import GitBackend
 from .memory import MemoryBackend
@@ -53,24 +52,24 @@ class ObjectKVBackend(KVBackend):
     async def set(self, key: str, value: dict[str, Any]) -> None:
         """Store a value under a key. Raises `ValueError` for what is not plain JSON."""
         data = canonical.encode({"key": key, "value": value})
-        await to_thread.run_sync(partial(_set, self._as_objects(), key, data))
+        await in_thread(partial(_set, self._as_objects(), key, data))
 
     async def get(self, key: str) -> dict[str, Any] | None:
         """Return the value under a key, or `None`."""
-        found: Any = await to_thread.run_sync(_get, self._as_objects(), _ref(key))
+        found: Any = await in_thread(_get, self._as_objects(), _ref(key))
         return None if found is None else found["value"]
 
     async def delete(self, key: str) -> None:
         """Remove a key; one that is absent is fine."""
-        await to_thread.run_sync(partial(_set, self._as_objects(), key, None))
+        await in_thread(partial(_set, self._as_objects(), key, None))
 
     async def keys(self) -> list[str]:
         """Return all keys, sorted."""
-        return await to_thread.run_sync(_keys, self._as_objects())
+        return await in_thread(_keys, self._as_objects())
 
     async def aclose(self) -> None:
         """Close the store."""
-        await to_thread.run_sync(self._as_objects().close)
+        await in_thread(self._as_objects().close)
 
     def _as_objects(self) -> ObjectBackend:
         assert isinstance(self, ObjectBackend)

@@ -69,7 +69,8 @@ class Meta:
     id: str
     type_id: str
     version: int
-    sequence: int
+    sequence: int  # place in the order of creation
+    written: int  # place in the order of writes: later than every sequence given out before
     created_at: str
     updated_at: str
     payload: Oid
@@ -133,17 +134,28 @@ class Intent(NamedTuple):
     action_id: str
     sequence: int
     intent: str  # content hash of the payload: kind, key, payload, ordering key
+    ordering_key: str | None = None
     simulated_at: str | None = None
 
     def encode(self) -> bytes:
         """Return the bytes of the outbox file."""
-        record = {"action": self.action_id, "intent": self.intent, "sequence": self.sequence}
-        if self.simulated_at is not None:
-            record["simulated_at"] = self.simulated_at
-        return canonical.encode(record)  # type: ignore[arg-type]
+        record = {
+            "action": self.action_id,
+            "intent": self.intent,
+            "ordering_key": self.ordering_key,
+            "sequence": self.sequence,
+            "simulated_at": self.simulated_at,
+        }
+        return canonical.encode({k: v for k, v in record.items() if v is not None})
 
     @staticmethod
     def decode(data: bytes) -> Intent:
         """Return the record of an outbox file."""
         record: Any = canonical.decode(data)
-        return Intent(record["action"], record["sequence"], record["intent"], record.get("simulated_at"))
+        return Intent(
+            record["action"],
+            record["sequence"],
+            record["intent"],
+            record.get("ordering_key"),
+            record.get("simulated_at"),
+        )

@@ -69,6 +69,7 @@ class Line:
         self.fork: dict[str, Any] | None = None
         self.is_session = False  # opened as a session, not only saved as a branch
         self.objects = Staging(database)
+        self._held: Oid | None = None  # the held results that the tip says
         self.state = State(self.objects, Roots(), 0, Indexes())
 
     @classmethod
@@ -104,6 +105,7 @@ class Line:
         self.is_session = record.is_session
         self.draft = None
         roots = read_roots(self.objects, commit)
+        self._held = roots.held
         self.state = State(self.objects, roots, record.next_sequence, self.state.indexes)
 
     # -- where the line stands -----------------------------------------------------------------
@@ -186,9 +188,13 @@ class Line:
         return require_record(self.objects, oid, "a parent").depth
 
     def set_queue(self, queue: list[dict[str, Any]]) -> bool:
-        """Give the open commit its queue; return whether a commit of its own would be needed."""
+        """Give the open commit its queue and what is held; return whether it needs another commit."""
+        held = self.state.roots.held
         if self.draft is None:
-            return self.record is not None and self.record.queue != queue
+            if self.record is None:
+                return False
+            return self.record.queue != queue or self._held != held
+        self.draft.roots = self.draft.roots._replace(held=held)
         self.draft.record = replace(self.draft.record, queue=queue)
         self.record = self.draft.record
         return False
@@ -203,6 +209,7 @@ class Line:
             if queue is not None:
                 record = replace(record, queue=queue)
             self.tip = make_commit(self.objects, record, self.draft.roots, self.draft.parents)
+            self._held = self.draft.roots.held
             self.record = record
             self.draft = None
         return self.tip
@@ -257,7 +264,10 @@ class Line:
         twin.tip = self.seal()
         twin.record = self.record
         twin.objects = self.objects.copy()
-        twin.state = State(twin.objects, self.state.roots, self.state.next_sequence, self.state.indexes)
+        twin._held = self._held
+        twin.state = State(
+            twin.objects, self.state.roots, self.state.next_sequence, self.state.indexes.copy()
+        )
         twin.fork = {"branch": self.branch, "change": self.change, "commit": self.tip}
         return twin
 

@@ -7,7 +7,7 @@ events or commits. A snapshot is a second `State` on the same `Roots`: it costs 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
@@ -48,6 +48,18 @@ class Stored(NamedTuple):
 
     oid: Oid
     meta: Meta
+
+
+class StateSavepoint(NamedTuple):
+    """The changes on top of some subtrees at one moment."""
+
+    roots: Roots
+    next_sequence: int
+    changed: dict[str, Stored | None]
+    edges: dict[str, tuple[Edge, ...]]
+    intents: dict[str, Intent | None]
+    kept: dict[tuple[str, int], Stored]
+    forgotten: frozenset[str]
 
 
 class State:
@@ -95,6 +107,7 @@ class State:
             type_id=type_id,
             version=0,
             sequence=self.next_sequence,
+            written=self.next_sequence,
             created_at=when,
             updated_at=when,
             payload=oid,
@@ -108,9 +121,8 @@ class State:
             reads=origin.reads if origin.commit else (),
             listings=origin.listings if origin.commit else (),
         )
-        if before is None:
-            self.next_sequence += 1
-        else:
+        self.next_sequence += 1
+        if before is not None:
             meta = self._next_version(before, meta, origin)
         self._set(meta)
         return meta
@@ -171,10 +183,16 @@ class State:
     def _is_new(self, stored: Stored) -> bool:
         return lookup(self.objects, self.roots.meta, file_path(stored.meta.id)) is None
 
-    def adopt(self, stored: Stored) -> None:
-        """Take a version over as it is, from a branch whose objects are at hand."""
+    def adopt(self, stored: Stored, commit: str | None) -> None:
+        """Take a version over as it is, from a branch whose objects are at hand.
+
+        One that was a direct change there counts here as made by `commit`, so that diffs show it.
+        """
+        if stored.meta.commit is None and commit is not None:
+            meta = replace(stored.meta, commit=commit)
+            stored = Stored(self.objects.put("blob", meta.encode()), meta)
         self.changed[stored.meta.id] = stored
-        self.next_sequence = max(self.next_sequence, stored.meta.sequence + 1)
+        self.next_sequence = max(self.next_sequence, stored.meta.written + 1)
 
     def delete(self, artifact_id: str) -> Meta | None:
         """Remove an artifact and return what it was; relations stay."""
@@ -221,6 +239,23 @@ class State:
             yield stored
             previous = stored.meta.previous
             stored = None if previous is None else self.stored_at(previous)
+
+    def readers(self, meta: Meta) -> list[Meta]:
+        """Return the live artifacts whose last commit read an artifact or listed its type."""
+        stored = self.indexes.readers(self.objects, self.roots, meta.id, meta.type_id)
+        return [*self._unchanged(stored), *self._changed_readers()]
+
+    def all_readers(self) -> list[Meta]:
+        """Return the live artifacts whose last commit read something."""
+        stored = self.indexes.all_readers(self.objects, self.roots)
+        return [*self._unchanged(stored), *self._changed_readers()]
+
+    def _unchanged(self, metas: Iterable[Meta]) -> list[Meta]:
+        return [meta for meta in metas if meta.id not in self.changed]
+
+    def _changed_readers(self) -> list[Meta]:
+        metas = (stored.meta for stored in self.changed.values() if stored is not None)
+        return [meta for meta in metas if meta.reads or meta.listings]
 
     # -- relations ---------------------------------------------------------------------------
 
@@ -288,6 +323,37 @@ class State:
         """Wait for a delivery no longer."""
         if self.intent(action_id) is not None:
             self.intents[action_id] = None
+
+    # -- held results ------------------------------------------------------------------------
+
+    def held(self) -> list[bytes]:
+        """Return the files of held results."""
+        return [self.objects.read(oid).data for _, oid in walk(self.objects, self.roots.held)]
+
+    def hold(self, files: Mapping[str, bytes]) -> None:
+        """Keep exactly these files of held results, by name."""
+        entries = {name: blob_entry(self.objects.put("blob", data)) for name, data in files.items()}
+        self.roots = self.roots._replace(held=self.objects.put_tree(entries) if entries else None)
+
+    # -- coming back -------------------------------------------------------------------------
+
+    def savepoint(self) -> StateSavepoint:
+        """Return what `restore` needs to come back to this moment; it costs what has changed."""
+        return StateSavepoint(
+            self.roots,
+            self.next_sequence,
+            dict(self.changed),
+            dict(self.edges),
+            dict(self.intents),
+            dict(self.kept),
+            frozenset(self._forgotten),
+        )
+
+    def restore(self, to: StateSavepoint) -> None:
+        """Drop the changes since a savepoint."""
+        self.roots, self.next_sequence = to.roots, to.next_sequence
+        self.changed, self.edges, self.intents = dict(to.changed), dict(to.edges), dict(to.intents)
+        self.kept, self._forgotten = dict(to.kept), set(to.forgotten)
 
     # -- writing -----------------------------------------------------------------------------
 

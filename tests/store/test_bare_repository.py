@@ -222,7 +222,7 @@ class TestNotAStore:
         GitBackend(path)
         with open(path / "config", "a") as config:
             config.write("[core]\n\trepositoryformatversion = 1\n[extensions]\n\tinvented = true\n")
-        self.refuse(path, "extensions.invented", "git fsck")
+        self.refuse(path, "extensions.invented", "fsck")
 
     def test_a_repository_without_config(self, path: Path) -> None:
         GitBackend(path)
@@ -418,6 +418,27 @@ class TestKilledWriters:
         assert leftovers(path) == []
         fsck(path)
 
+    def test_a_file_system_without_hard_links_will_do(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse(*_: object) -> None:
+            raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+        monkeypatch.setattr(os, "link", refuse)
+        self.test_the_keep_of_a_live_writer_is_never_swept(path)
+
+    def test_threads_share_one_writer(self, path: Path) -> None:
+        backend = GitBackend(path)
+
+        def write(number: int) -> Oid:
+            return put(backend, f"refs/heads/s{number}/main", f"{number}")
+
+        with ThreadPoolExecutor(6) as pool:
+            oids = list(pool.map(write, range(60)))
+        assert sorted(GitBackend(path).refs().values()) == sorted(oids)
+        assert leftovers(path) == []
+        fsck(path)
+
     def test_the_keep_of_somebody_else_is_never_swept(self, path: Path) -> None:
         put(GitBackend(path), MAIN, "one")
         keep = packs(path)[0].with_suffix(".keep")
@@ -439,19 +460,15 @@ class TestKilledWriters:
         with backend.lock("session s"):
             pass
 
-    def test_a_forked_child_does_not_keep_the_lock(self, path: Path) -> None:
+    def test_a_lock_dies_with_its_holder_though_a_forked_child_lives_on(self, path: Path) -> None:
         backend = GitBackend(path)
-        alive = os.pipe()
-        with backend.lock("one"):
-            pid = os.fork()
-            if pid == 0:
-                os.read(alive[0], 1)
-                os._exit(0)
-        with backend.lock("one"):
-            os.write(alive[1], b"x")
-        assert os.waitpid(pid, 0)[1] == 0
-        for descriptor in alive:
-            os.close(descriptor)
+        holder = child("fork", path)
+        assert finish(holder) == (-9, "forked\n", "")
+        try:
+            with backend.lock("one", wait=5):
+                pass
+        finally:
+            (path / "end").touch()
 
 
 class TestRefusingDisks:

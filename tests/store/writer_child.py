@@ -13,6 +13,7 @@ import os
 import resource
 import signal
 import sys
+import time
 from collections.abc import Callable
 
 from conformance import MAIN, blob, commit, put
@@ -44,6 +45,18 @@ def main(action: str, path: str, *rest: str) -> None:
         with GitBackend(path).lock(rest[0]):
             print("held", flush=True)
             signal.pause()
+    elif action == "fork":
+        with GitBackend(path).lock("one"):
+            if os.fork() == 0:
+                for descriptor in (0, 1, 2):
+                    os.close(descriptor)
+                for _ in range(1000):
+                    if os.path.exists(f"{path}/end"):
+                        break
+                    time.sleep(0.02)
+                os._exit(0)
+            print("forked", flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
     elif action == "maintain":
         backend = GitBackend(path)
         backend.fault = dies_at(rest[0])

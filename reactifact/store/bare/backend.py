@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
@@ -48,11 +48,19 @@ class GitBackend:
     the death of the process, not a power cut. `fault`, if set, is called with the name of each step
     of a write that has just been done, so that tests can kill, pause or fail there.
 
+    With `read_only` nothing is made or changed, not by opening either, and a write raises
+    `StoreError`.
+
     Raises `NotAStore` when `path` holds something else, or nothing and `create` is false.
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], *, durability: Durability = "full", create: bool = True
+        self,
+        path: str | os.PathLike[str],
+        *,
+        durability: Durability = "full",
+        create: bool = True,
+        read_only: bool = False,
     ) -> None:
         if durability not in ("full", "os"):
             raise ValueError(f"durability is 'full' or 'os', not {durability!r}")
@@ -61,7 +69,10 @@ class GitBackend:
         self._path = Path(os.path.realpath(self._location))
         self._sync = durability == "full"
         self._durability = durability
-        repository = open_repository(self._path, self._location, create=create, sync=self._sync)
+        self._read_only = read_only
+        repository = open_repository(
+            self._path, self._location, create=create and not read_only, sync=self._sync
+        )
         git_dir = os.path.normpath(repository.path)
         self._objects_path = f"{git_dir}/objects"
         self._locks = LockFolder(f"{git_dir}/reactifact/locks", self._location)
@@ -76,10 +87,12 @@ class GitBackend:
         self._repository: pygit2.Repository | None = repository
         self._database: pygit2.Odb | None = None
         with os_errors(self._location, "opening"):
-            self._settled = settle(repository, self._locks, sync=self._sync)
-            if self._packs.needs_sweep() and os.access(self._packs.folder, os.W_OK):
-                self._sweep()
+            self._settled = not read_only and settle(repository, self._locks, sync=self._sync)
             self._count_packs()
+            if not read_only and self._packs.needs_sweep():
+                # What is left over does no harm: on a full or read-only disk reading must go on.
+                with suppress(OSError):
+                    self._sweep()
 
     @property
     def location(self) -> str:
@@ -140,6 +153,7 @@ class GitBackend:
         not hold what is expected (those before it have moved), `MissingObject` when a ref would point
         at nothing, `StoreError` when the disk refuses; the store stays usable after each.
         """
+        self._require_writable()
         check_objects(objects)
         for update in updates:
             check_ref_name(update.name)
@@ -163,6 +177,7 @@ class GitBackend:
 
         Raises `SessionBusy`, naming the holder, when it is not had within `wait` seconds.
         """
+        self._require_writable()
         with os_errors(self._location, "locking"):
             lock = self._locks.take(name, wait)
         try:
@@ -175,6 +190,7 @@ class GitBackend:
 
         Returns false when another process is at it. Loses nothing and keeps no writer waiting.
         """
+        self._require_writable()
         with os_errors(self._location, "maintaining"):
             with self._locks.internal("maintenance", 0.0) as had:
                 if had:
@@ -202,6 +218,10 @@ class GitBackend:
         self._reopen()
         self._recent.clear()
         self._packs.close()
+
+    def _require_writable(self) -> None:
+        if self._read_only:
+            raise StoreError(f"{self._location} was opened read-only; open it without read_only to change it")
 
     def _step(self, name: str) -> None:
         if self.fault is not None:

@@ -157,7 +157,7 @@ def _open(path: Path, location: str) -> pygit2.Repository:
                 f"or allow it with `git config --global --add safe.directory {path}`"
             ) from error
         raise NotAStore(
-            f"{location} cannot be opened as a git repository: {error}; run `git fsck` on it"
+            f"{location} cannot be opened as a git repository: {error}; see what `git -C {path} fsck` says"
         ) from error
     if not repository.is_bare:
         raise _work_tree(path, location)

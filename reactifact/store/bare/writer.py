@@ -70,8 +70,9 @@ class WriterMark:
         """Give the file back, unless a pack is in work under it."""
         with self._mutex:
             if self._lock is not None and not self._in_use:
-                self._lock.release(unlink=True)
-                self._lock = None
+                lock, self._lock = self._lock, None
+                with suppress(OSError):  # a file that stays is swept as a dead writer's
+                    lock.release(unlink=True)
 
     def __del__(self) -> None:
         self.close()

@@ -1,0 +1,101 @@
+"""The command line: reading a store, for people and for scripts.
+
+Owns the program `reactifact`: its verbs, its exit codes, the environment it reads. Nothing here
+changes a store. What is shown is collected by the layers below; a verb chooses and prints.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+
+import click
+
+from ..errors import ReactifactError
+from .common import one_line, to_stderr
+from .diff import diff
+from .log import log
+from .outbox import outbox
+from .sessions import sessions
+from .show import show
+
+PROGRAM = "reactifact"
+FAILED = 2
+_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+_BROKEN_PIPE = 141  # 128 + SIGPIPE: what a C program ends with when its reader leaves
+
+
+def _version() -> str:
+    try:
+        return version(PROGRAM)
+    except PackageNotFoundError:
+        return "(not installed, no version)"  # run from a source folder on the path
+
+
+@click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(_version(), "-V", "--version", prog_name=PROGRAM)
+@click.pass_context
+def cli(context: click.Context) -> None:
+    """Read the state of agents from a store, a bare git repository.
+
+    Nothing is ever changed, and the classes of the artifacts are not needed. Every verb takes
+    --json. Exit codes: 0, or 2 with one line on stderr for a path, session or commit that is not
+    there. Colour is used on a terminal only, and not at all where NO_COLOR is set.
+    """
+    if context.invoked_subcommand is None:
+        verbs = " | ".join(cli.commands)
+        click.echo(f"{PROGRAM} {_version()}: agents whose state is a git repository")
+        click.echo(f"verbs: {verbs}; start with `{PROGRAM} sessions STORE`\n")
+        click.echo(context.get_help())
+
+
+for verb in (log, show, diff, sessions, outbox):
+    cli.add_command(verb)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line on `argv` (default: the process's arguments); return the exit code."""
+    arguments = sys.argv[1:] if argv is None else list(argv)
+    try:
+        return _run(arguments)
+    except BrokenPipeError:
+        _drop_output()
+        return _BROKEN_PIPE
+    except OSError as error:
+        if error.errno == errno.EPIPE:
+            _drop_output()
+            return _BROKEN_PIPE
+        to_stderr(f"{PROGRAM}: {one_line(str(error))}")
+        return FAILED
+
+
+def _run(arguments: list[str]) -> int:
+    colour = False if os.environ.get("NO_COLOR") else None  # None: on a terminal
+    try:
+        with cli.make_context(PROGRAM, arguments, color=colour) as context:
+            cli.invoke(context)
+        sys.stdout.flush()
+    except click.exceptions.Exit as end:
+        sys.stdout.flush()
+        return end.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return _INTERRUPTED
+    except ReactifactError as error:
+        to_stderr(f"{PROGRAM}: {one_line(str(error))}")
+        return FAILED
+    return 0
+
+
+def _drop_output() -> None:
+    """Let what is still buffered go nowhere, so that the interpreter's last flush is silent too."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)

@@ -1,0 +1,190 @@
+"""What the verbs share: opening a store, choosing a branch, printing for people and for programs.
+
+Owns the arguments and options that several verbs have. Whatever comes from a store is made safe for
+a terminal before it is printed.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, TypeVar
+
+import click
+
+from ..errors import UnknownRevision
+from ..sessions.stores import open_database
+from ..store.database import Database
+from ..store.line import Line
+from ..store.objects import Oid
+from ..store.revisions import Head, find_head, heads, latest_head, parse_head
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+SHORT = 10
+"""How many hex digits of an id are shown to people."""
+
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+
+store_argument = click.argument("store", metavar="STORE")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+
+
+def branch_options(function: F) -> F:
+    """Add `--session` and `--branch`."""
+    function = click.option("--branch", help="The branch, by its name alone; default: main.")(function)
+    return click.option("--session", help="The session, by its id alone; default: the one written last.")(
+        function
+    )
+
+
+@contextmanager
+def opened(path: str) -> Iterator[Database]:
+    """Open a store for reading. Raises `NotAStore`."""
+    database = open_database(path, read_only=True)
+    try:
+        yield database
+    finally:
+        database.backend.close()
+
+
+# -- choosing ------------------------------------------------------------------------------------
+
+
+def chosen_head(
+    database: Database,
+    text: str | None,
+    session: str | None,
+    branch: str | None,
+    *,
+    quiet: bool = False,
+) -> Head:
+    """Return the branch that the arguments of a verb mean.
+
+    Without any session it is the one written last, which is said on stderr unless `quiet`.
+    """
+    if text is not None and session is not None:
+        raise click.UsageError(f"give the session once: as {text!r}, or with --session")
+    if text is not None:
+        return parse_head(database, text) if branch is None else find_head(database, text, branch)
+    if session is not None:
+        return find_head(database, session, branch)
+    latest = latest_head(database)
+    head = latest if branch is None else find_head(database, latest.session, branch)
+    if not quiet:
+        note_default(database, head)
+    return head
+
+
+def note_default(database: Database, head: Head) -> None:
+    """Say on stderr which session was taken, where there are others."""
+    count = len({found.session for found in heads(database)})
+    if count > 1:
+        to_stderr(
+            f"session {plain(head.session)}, branch {plain(head.branch)} (written last of {count} sessions)"
+        )
+
+
+def load_line(database: Database, head: Head) -> Line:
+    """Return the branch behind a head. Raises `UnknownRevision` for a ledger."""
+    line = None if head.is_ledger else Line.load(database, head.session, head.branch)
+    if line is None:
+        raise UnknownRevision(f"{head.name} is no branch with a state: it is a ledger, or was just deleted")
+    return line
+
+
+# -- printing ------------------------------------------------------------------------------------
+
+
+class Cell(NamedTuple):
+    """A text in a column, and its colour."""
+
+    text: str
+    colour: str | None = None
+
+
+def print_json(document: Any) -> None:
+    """Print one JSON document, in plain ASCII so that no terminal or pipe can break it."""
+    click.echo(json.dumps(document, indent=2, sort_keys=True))
+
+
+def line(text: str = "", colour: str | None = None, *, bold: bool = False) -> None:
+    """Print a line, with what the encoding of stdout lacks written as escapes."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    text = text.encode(encoding, "backslashreplace").decode(encoding)
+    click.echo(click.style(text, fg=colour, bold=bold) if colour or bold else text)
+
+
+def to_stderr(text: str) -> None:
+    """Print a remark or an error."""
+    encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
+    click.echo(text.encode(encoding, "backslashreplace").decode(encoding), err=True)
+
+
+def table(rows: Sequence[Sequence[Cell | str]], indent: str = "") -> None:
+    """Print rows in aligned columns; columns that are empty everywhere are left out."""
+    cells = [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in rows]
+    widths = [max(_width(cell.text) for cell in column) for column in zip(*cells, strict=True)]
+    for row in cells:
+        text, padding = indent, ""
+        for cell, width in zip(row, widths, strict=True):
+            if not width:
+                continue
+            if cell.text:
+                text += padding + (click.style(cell.text, fg=cell.colour) if cell.colour else cell.text)
+                padding = ""
+            padding += " " * (width - _width(cell.text) + 2)
+        line(text)
+
+
+def _width(text: str) -> int:
+    return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)
+
+
+def plain(text: str) -> str:
+    """Return a text in one line and without control characters: stored text must not steer a terminal."""
+    return "".join(char if char.isprintable() else _escaped(char) for char in text)
+
+
+def _escaped(char: str) -> str:
+    return json.dumps(char)[1:-1] if ord(char) != 0x7F else "\\u007f"
+
+
+def one_line(text: str) -> str:
+    """Return a message in one line."""
+    return plain(" ".join(text.split()))
+
+
+def short(oid: Oid | str) -> str:
+    """Return the first digits of an id."""
+    return oid[:SHORT]
+
+
+def moment(when: datetime | str) -> str:
+    """Return a time for people: UTC, to the second."""
+    at = datetime.fromisoformat(when) if isinstance(when, str) else when
+    return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def duration(seconds: float) -> str:
+    """Return a span of time for people, in its two largest units."""
+    whole = int(seconds)
+    if whole < _MINUTE:
+        return f"{whole}s"
+    if whole < _HOUR:
+        return f"{whole // _MINUTE}m {whole % _MINUTE}s"
+    if whole < _DAY:
+        return f"{whole // _HOUR}h {whole % _HOUR // _MINUTE}m"
+    return f"{whole // _DAY}d {whole % _DAY // _HOUR}h"
+
+
+def cause(trigger: dict[str, Any] | None) -> str:
+    """Return what a commit reacted to: `created order:42`."""
+    if not trigger:
+        return ""
+    kind = str(trigger.get("type", "")).removeprefix("artifact_")
+    return plain(f"{kind} {trigger.get('artifact_id', '')}".strip())

@@ -1,0 +1,116 @@
+"""`reactifact log`: the commits of a branch, or of a session with its ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+import click
+
+from ..store.database import Database
+from ..store.revisions import Head, heads
+from ..store.timeline import Entry, interleaved, own_line
+from .common import (
+    Cell,
+    branch_options,
+    cause,
+    chosen_head,
+    json_option,
+    moment,
+    opened,
+    plain,
+    print_json,
+    short,
+    store_argument,
+    table,
+)
+
+_CHUNK = 200  # entries that are aligned together; a long log starts to print before it is read
+
+
+@click.command(short_help="List the commits of a branch or a session.")
+@store_argument
+@click.argument("target", metavar="[SESSION[/BRANCH]]", required=False)
+@branch_options
+@click.option("--all", "everything", is_flag=True, help="All branches and the ledger, interleaved by time.")
+@click.option("--limit", "-n", type=click.IntRange(min=0), metavar="N", help="The newest N that fit.")
+@click.option("--agent", metavar="NAME", help="Only commits of this author.")
+@click.option("--artifact", metavar="ID", help="Only commits that wrote, linked or delivered it.")
+@click.option("--reverse", is_flag=True, help="The oldest first (of those that --limit chose).")
+@json_option
+def log(
+    store: str,
+    target: str | None,
+    session: str | None,
+    branch: str | None,
+    everything: bool,
+    limit: int | None,
+    agent: str | None,
+    artifact: str | None,
+    reverse: bool,
+    as_json: bool,
+) -> None:
+    """List commits, the newest first: id, version, time, author, what was done, what caused it.
+
+    It follows the branch's own line; what merges brought in is listed with --all. The ledger, the
+    record of deliveries, is the branch %outbox. Without SESSION: the session written last. Where a
+    session id contains slashes and SESSION/BRANCH is unclear, use --session and --branch.
+
+    \b
+    --json: {session, branch, all, commits: [{
+      commit, change, kind, session, branch, version, time, author,
+      subject, trigger, generation, run_id, parents, heads}]}
+    branch: where it was made; heads: the branches that stand on it.
+    kind: root, direct, agent, merge, queue, edit, ledger, foreign. Keys
+    that do not apply are null; version is null for unversioned commits.
+    """
+    with opened(store) as database:
+        head = chosen_head(database, target, session, branch)
+        entries = (found for found in _entries(database, head, everything) if _fits(found, agent, artifact))
+        chosen: Iterator[Entry] = islice(entries, limit)
+        if reverse:
+            chosen = iter(list(chosen)[::-1])
+        standing = _standing(heads(database, head.session))
+        if as_json:
+            commits = [{**found.to_dict(), "heads": standing.get(found.commit, [])} for found in chosen]
+            names = {"session": head.session, "branch": head.branch, "all": everything}
+            print_json({**names, "commits": commits})
+            return
+        while chunk := list(islice(chosen, _CHUNK)):
+            table([_row(found, standing if everything else None) for found in chunk])
+
+
+def _standing(found: list[Head]) -> dict[str, list[str]]:
+    """Return the branches that stand on each commit."""
+    names: dict[str, list[str]] = {}
+    for head in found:
+        names.setdefault(head.commit, []).append(head.branch)
+    return names
+
+
+def _entries(database: Database, head: Head, everything: bool) -> Iterator[Entry]:
+    if not everything:
+        return own_line(database, head.commit)
+    return interleaved(database, [found.commit for found in heads(database, head.session)])
+
+
+def _fits(found: Entry, agent: str | None, artifact: str | None) -> bool:
+    return agent in (None, found.author) and (artifact is None or found.touches(artifact))
+
+
+def _row(found: Entry, standing: dict[str, list[str]] | None) -> list[Cell | str]:
+    record = found.record
+    version = "" if record is None or record.context_version is None else f"v{record.context_version}"
+    branch = "" if record is None else "%outbox" if record.kind == "ledger" else record.branch
+    names = [] if standing is None else standing.get(found.commit, [])
+    trigger = cause(None if record is None else record.trigger)
+    return [
+        Cell(short(found.commit), "yellow"),
+        Cell("" if standing is None else plain(branch), "cyan"),
+        Cell(version, "green"),
+        moment(found.time),
+        plain(found.author),
+        plain(found.subject.removeprefix(f"{found.author}: ")),
+        Cell(f"<- {trigger}" if trigger else "", "bright_black"),
+        Cell(f"[{', '.join(map(plain, names))}]" if names else "", "cyan"),
+    ]

@@ -1,0 +1,153 @@
+"""Results that are kept although they are not committed yet.
+
+When one execution of a generation fails, or a deadline cuts it, what the others have finished (and
+often paid for) is held beside the queue, saved with it, and committed when the rest has run. Owns the
+held result, its file, and the rule when it still counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from blake3 import blake3
+
+from ..store import canonical
+from ..store.layout import ListingRecord
+from ..store.names import encode_name
+from ..store.objects import Oid
+from ..store.trees import lookup
+from .codec import decode_payload
+from .events import Event
+from .operations import Create, Delete, Link, Operation, Unlink, Update
+from .types import resolve
+from .working import Working, encode
+
+HeldKey = tuple[str, str]
+"""(the event as text, the name the queue knows the agent by)."""
+
+
+@dataclass(slots=True)
+class HeldResult:
+    """What one execution asked for, and what must be unchanged for it to count."""
+
+    agent: str
+    event: Event
+    operations: list[Operation]
+    direct: list[Operation]
+    reads: dict[str, int]
+    listings: dict[str, ListingRecord]
+    writes: dict[str, int] = field(default_factory=dict)  # id -> version seen, -1: it was not there
+    types: dict[str, Oid | None] = field(default_factory=dict)  # listed type -> its subtree
+
+    @property
+    def key(self) -> HeldKey:
+        """What the result is found by."""
+        return held_key(self.event, self.agent)
+
+    def note_state(self, view: Working) -> None:
+        """Note the versions of the snapshot that the result was made on."""
+        for operation in [*self.operations, *self.direct]:
+            artifact_id = _id(operation)
+            if artifact_id is not None:
+                self.writes.setdefault(artifact_id, _version(view, artifact_id))
+        for type_id in self.listings:
+            self.types[type_id] = _type_tree(view, type_id)
+
+    def is_valid(self, view: Working) -> bool:
+        """Whether every version it read or writes is unchanged."""
+        seen = {**self.reads, **self.writes}
+        return all(_version(view, i) == version for i, version in seen.items()) and all(
+            _type_tree(view, type_id) == tree for type_id, tree in self.types.items()
+        )
+
+    def encode(self) -> bytes:
+        """Return the bytes of the held file."""
+        return canonical.encode(
+            {
+                "agent": self.agent,
+                "event": self.event.to_dict(),
+                "operations": [_to_dict(operation) for operation in self.operations],
+                "direct": [_to_dict(operation) for operation in self.direct],
+                "reads": dict(self.reads),
+                "listings": [list(listing) for listing in self.listings.values()],
+                "writes": dict(self.writes),
+                "types": dict(self.types),
+            }
+        )
+
+    @staticmethod
+    def decode(data: bytes) -> HeldResult:
+        """Return the result in the bytes of a held file."""
+        record: Any = canonical.decode(data)
+        listings = [ListingRecord(*raw) for raw in record["listings"]]
+        return HeldResult(
+            agent=record["agent"],
+            event=Event.from_dict(record["event"]),
+            operations=[_from_dict(operation) for operation in record["operations"]],
+            direct=[_from_dict(operation) for operation in record["direct"]],
+            reads=record["reads"],
+            listings={listing.type_id: listing for listing in listings},
+            writes=record["writes"],
+            types=record["types"],
+        )
+
+
+def held_key(event: Event, agent: str) -> HeldKey:
+    """Return what the result of an agent on an event is found by."""
+    return canonical.encode(event.to_dict()).decode(), agent
+
+
+def file_name(key: HeldKey) -> str:
+    """Return the name of the file that holds a result."""
+    return f"{blake3(chr(0).join(key).encode()).hexdigest()[:32]}.json"
+
+
+def _id(operation: Operation) -> str | None:
+    if isinstance(operation, Create):
+        return operation.artifact_id or operation.id
+    return operation.artifact_id if isinstance(operation, Update | Delete) else None
+
+
+def _version(view: Working, artifact_id: str) -> int:
+    stored = view.state.stored(artifact_id)
+    return -1 if stored is None else view.version_of(stored.meta)
+
+
+def _type_tree(view: Working, type_id: str) -> Oid | None:
+    entry = lookup(view.state.objects, view.state.roots.artifacts, (encode_name(type_id),))
+    return None if entry is None else entry.oid
+
+
+def _to_dict(operation: Operation) -> dict[str, Any]:
+    if isinstance(operation, Create | Update):
+        model = operation.data if isinstance(operation, Create) else operation.new_data
+        encoded = encode(model)
+        return {
+            "type": "create" if isinstance(operation, Create) else "update",
+            "artifact_id": _id(operation),
+            "data_type": encoded.type_id,
+            "revision": encoded.revision,
+            "payload": canonical.decode(encoded.payload),
+        }
+    return operation.to_dict()
+
+
+def _from_dict(record: Mapping[str, Any]) -> Operation:
+    kind = record["type"]
+    if kind == "delete":
+        return Delete(record["artifact_id"])
+    if kind == "link":
+        return Link(record["artifact_id"], record["relation"], record["target_id"])
+    if kind == "unlink":
+        return Unlink(record["artifact_id"], record["relation"], record["target_id"])
+    data = decode_payload(
+        resolve(record["data_type"]),
+        canonical.encode(record["payload"]),
+        type_id=record["data_type"],
+        revision=record["revision"],
+    )
+    if kind == "create":
+        return Create(data, id=record["artifact_id"])
+    return Update(record["artifact_id"], data)

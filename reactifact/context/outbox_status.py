@@ -1,0 +1,175 @@
+"""How the outbox of a branch stands: what waits, what failed and why, what was delivered.
+
+Owns the counting, over stored bytes and the ledger; no model of a user is needed and nothing is
+read as an artifact, so it leaves no trace in an execution's reads. It sends and changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+from ..store import canonical
+from ..store.layout import Intent, Meta
+from ..store.ledger import Ledger
+from ..store.state import State
+from .working import ACTION_TYPE, other_payload
+
+if TYPE_CHECKING:
+    from .context import Context
+
+Status = Literal["pending", "failed", "dispatched", "simulated"]
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What is known of the delivery of one action, seen from one branch."""
+
+    status: Status
+    attempts: int = 0
+    error: str | None = None
+    dispatched_at: str | None = None
+    branch: str | None = None  # from which it was delivered, or tried last
+    changes: int = 0  # versions of the action that its delivery made, beyond those of its payload
+
+
+@dataclass(frozen=True, slots=True)
+class ActionStatus:
+    """An action that waits or failed. `age` is seconds since it was planned."""
+
+    id: str
+    key: str
+    kind: str
+    status: Status
+    planned_at: str
+    age: float
+    attempts: int
+    error: str | None
+    ordering_key: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxStatus:
+    """The outbox of one branch; actions in the order they were planned."""
+
+    session: str
+    branch: str
+    pending: tuple[ActionStatus, ...]
+    failed: tuple[ActionStatus, ...]
+    dispatched: int
+    simulated: int
+
+    @property
+    def oldest_pending_age(self) -> float | None:
+        """Seconds since the oldest pending action was planned; `None` when nothing is pending."""
+        return max((action.age for action in self.pending), default=None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain JSON types; ages in seconds."""
+        return {
+            "session": self.session,
+            "branch": self.branch,
+            "counts": {
+                "pending": len(self.pending),
+                "failed": len(self.failed),
+                "dispatched": self.dispatched,
+                "simulated": self.simulated,
+            },
+            "oldest_pending_age": self.oldest_pending_age,
+            "pending": [asdict(action) for action in self.pending],
+            "failed": [asdict(action) for action in self.failed],
+        }
+
+
+def outbox_status(context: Context) -> OutboxStatus:
+    """Return how the outbox of a context's branch stands, changes not saved yet included.
+
+    It is what this context knows: deliveries that another process made since it was loaded show
+    after the next drain or reload. Costs the number of actions ever delivered for the session.
+    """
+    working = context.working
+    return status_of(
+        working.state,
+        working.ledger,
+        session=context.line.session,
+        branch=context.line.branch,
+        now=context.resources.clock.now(),
+    )
+
+
+def status_of(state: State, ledger: Ledger, *, session: str, branch: str, now: datetime) -> OutboxStatus:
+    """Return how the outbox of one branch stands."""
+    pending, failed, simulated = waiting_actions(state, ledger, now)
+    return OutboxStatus(session, branch, pending, failed, _dispatched(state, ledger), simulated)
+
+
+def waiting_actions(
+    state: State, ledger: Ledger, now: datetime
+) -> tuple[tuple[ActionStatus, ...], tuple[ActionStatus, ...], int]:
+    """Return the pending and the failed actions, and how many are simulated.
+
+    Costs what the branch waits for, not what was delivered.
+    """
+    pending: list[ActionStatus] = []
+    failed: list[ActionStatus] = []
+    simulated = 0
+    for intent in state.waiting():
+        stored = state.stored(intent.action_id)
+        if stored is None:
+            continue
+        delivery = _delivery(stored.meta, intent, ledger)
+        if delivery.status == "simulated":
+            simulated += 1
+        elif delivery.status != "dispatched":
+            found = pending if delivery.status == "pending" else failed
+            found.append(_action(state, stored.meta, delivery, now))
+    return tuple(pending), tuple(failed), simulated
+
+
+def delivery_of(state: State, ledger: Ledger, action_id: str) -> Delivery | None:
+    """Return the delivery of one action; `None` for an id that is no action of the branch."""
+    stored = state.stored(action_id)
+    if stored is None or stored.meta.type_id != ACTION_TYPE:
+        return None
+    return _delivery(stored.meta, state.intent(action_id), ledger)
+
+
+def _delivery(meta: Meta, intent: Intent | None, ledger: Ledger) -> Delivery:
+    entry = ledger.entry(meta.id)
+    if entry is None:
+        if intent is not None and intent.simulated_at is not None:
+            return Delivery("simulated", dispatched_at=intent.simulated_at)
+        return Delivery("pending")
+    if entry.status == "dispatched":
+        if entry.intent != meta.content_hash:
+            return Delivery("failed", error=other_payload(meta.id), changes=entry.changes)
+        moment = entry.dispatched_at
+        return Delivery("dispatched", entry.attempts, None, moment, entry.branch, entry.changes)
+    status: Status = "failed" if entry.status == "failed" else "pending"
+    return Delivery(status, entry.attempts, entry.error, None, entry.branch, entry.changes)
+
+
+def _action(state: State, meta: Meta, delivery: Delivery, now: datetime) -> ActionStatus:
+    data: Any = canonical.decode(state.payload(meta))
+    age = (now - datetime.fromisoformat(meta.created_at)).total_seconds()
+    return ActionStatus(
+        id=meta.id,
+        key=data["idempotency_key"],
+        kind=data["kind"],
+        status=delivery.status,
+        planned_at=meta.created_at,
+        age=max(0.0, age),
+        attempts=delivery.attempts,
+        error=delivery.error,
+        ordering_key=data.get("ordering_key"),
+    )
+
+
+def _dispatched(state: State, ledger: Ledger) -> int:
+    count = 0
+    for entry in ledger.entries():
+        if entry.status == "dispatched":
+            stored = state.stored(entry.action_id)
+            count += stored is not None and stored.meta.content_hash == entry.intent
+    return count

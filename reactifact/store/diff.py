@@ -1,0 +1,211 @@
+"""What differs between two states: artifacts by id, their fields by path, relations.
+
+Pure functions over `Roots` and stored JSON: no model is needed, and what both states share is
+never read. Delivery and bookkeeping are not compared, as in a merge.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, NamedTuple
+
+from . import canonical
+from .database import Objects
+from .layout import Meta, Roots, decode_edges
+from .objects import Oid
+from .trees import compare
+
+_PLAIN_KEY = re.compile(r"[^\W\d]\w*")
+
+
+@dataclass(frozen=True, slots=True)
+class FieldChange:
+    """One field that differs. `path` is like `address.lines[0]`; the whole value has the path ``.
+
+    `old` is `None` for a field that was added, `new` for one that was removed: `kind` tells a JSON
+    null from nothing.
+    """
+
+    path: str
+    kind: Literal["added", "removed", "changed"]
+    old: Any
+    new: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactState:
+    """An artifact that only one of the two states has, with its data there."""
+
+    id: str
+    type: str
+    version: int
+    data: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactChange:
+    """An artifact that both states have, with different data or another type."""
+
+    id: str
+    old_type: str
+    new_type: str
+    old_version: int
+    new_version: int
+    fields: tuple[FieldChange, ...]
+
+
+class RelationState(NamedTuple):
+    """A relation that only one of the two states has."""
+
+    source: str
+    relation: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class StateDiff:
+    """The difference between two states, each part sorted by id."""
+
+    added: tuple[ArtifactState, ...]
+    removed: tuple[ArtifactState, ...]
+    changed: tuple[ArtifactChange, ...]
+    relations_added: tuple[RelationState, ...]
+    relations_removed: tuple[RelationState, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the states are equal."""
+        return not any(getattr(self, name) for name in self.__slots__)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain JSON types."""
+        return {
+            "artifacts": {
+                "added": [asdict(found) for found in self.added],
+                "removed": [asdict(found) for found in self.removed],
+                "changed": [{**asdict(c), "fields": [asdict(f) for f in c.fields]} for c in self.changed],
+            },
+            "relations": {
+                "added": [found._asdict() for found in self.relations_added],
+                "removed": [found._asdict() for found in self.relations_removed],
+            },
+        }
+
+
+def diff_states(objects: Objects, old: Roots, new: Roots) -> StateDiff:
+    """Compare two states. Costs what differs between them. Raises `MissingObject`."""
+    added: list[ArtifactState] = []
+    removed: list[ArtifactState] = []
+    changed: list[ArtifactChange] = []
+    for _, left, right in compare(objects, old.meta, new.meta):
+        before, after = _meta(objects, left), _meta(objects, right)
+        if before is None and after is not None:
+            added.append(_whole(objects, after))
+        elif after is None and before is not None:
+            removed.append(_whole(objects, before))
+        elif before is not None and after is not None and _differ(before, after):
+            changed.append(_change(objects, before, after))
+    came, gone = _relations(objects, old.relations, new.relations)
+    return StateDiff(
+        added=tuple(sorted(added, key=lambda found: found.id)),
+        removed=tuple(sorted(removed, key=lambda found: found.id)),
+        changed=tuple(sorted(changed, key=lambda found: found.id)),
+        relations_added=came,
+        relations_removed=gone,
+    )
+
+
+def diff_values(old: Any, new: Any, path: str = "") -> Iterator[FieldChange]:
+    """Yield what differs between two JSON values, in order of the paths.
+
+    Lists of one length are compared item by item. In others, what both begin and end with is left
+    out; if that leaves items on both sides, the list is one change as a whole.
+    """
+    if isinstance(old, dict) and isinstance(new, dict):
+        yield from _diff_objects(old, new, path)
+    elif isinstance(old, list) and isinstance(new, list):
+        yield from _diff_lists(old, new, path)
+    elif not _same(old, new):
+        yield FieldChange(path, "changed", old, new)
+
+
+def _diff_objects(old: dict[str, Any], new: dict[str, Any], path: str) -> Iterator[FieldChange]:
+    for key in sorted(old.keys() | new.keys()):
+        below = _member(path, key)
+        if key not in old:
+            yield FieldChange(below, "added", None, new[key])
+        elif key not in new:
+            yield FieldChange(below, "removed", old[key], None)
+        else:
+            yield from diff_values(old[key], new[key], below)
+
+
+def _diff_lists(old: list[Any], new: list[Any], path: str) -> Iterator[FieldChange]:
+    if len(old) == len(new):
+        for index, (left, right) in enumerate(zip(old, new, strict=True)):
+            yield from diff_values(left, right, f"{path}[{index}]")
+        return
+    shorter = min(len(old), len(new))
+    start = 0
+    while start < shorter and _same(old[start], new[start]):
+        start += 1
+    end = 0
+    while end < shorter - start and _same(old[-1 - end], new[-1 - end]):
+        end += 1
+    if start + end < shorter:
+        yield FieldChange(path, "changed", old, new)
+        return
+    for index in range(start, len(old) - end):
+        yield FieldChange(f"{path}[{index}]", "removed", old[index], None)
+    for index in range(start, len(new) - end):
+        yield FieldChange(f"{path}[{index}]", "added", None, new[index])
+
+
+def _same(old: Any, new: Any) -> bool:
+    """Compare as stored: `1`, `1.0` and `true` are three values in JSON, but equal in Python."""
+    if isinstance(old, dict | list) or isinstance(new, dict | list):
+        return type(old) is type(new) and canonical.encode(old) == canonical.encode(new)
+    return type(old) is type(new) and bool(old == new)
+
+
+def _member(path: str, key: str) -> str:
+    if not _PLAIN_KEY.fullmatch(key):
+        return f"{path}[{json.dumps(key, ensure_ascii=False)}]"
+    return f"{path}.{key}" if path else key
+
+
+def _meta(objects: Objects, oid: Oid | None) -> Meta | None:
+    return None if oid is None else Meta.decode(objects.read(oid).data)
+
+
+def _differ(before: Meta, after: Meta) -> bool:
+    return before.payload != after.payload or before.type_id != after.type_id
+
+
+def _data(objects: Objects, meta: Meta) -> Any:
+    return canonical.decode(objects.read(meta.payload).data)
+
+
+def _whole(objects: Objects, meta: Meta) -> ArtifactState:
+    return ArtifactState(meta.id, meta.type_id, meta.version, _data(objects, meta))
+
+
+def _change(objects: Objects, before: Meta, after: Meta) -> ArtifactChange:
+    fields = tuple(diff_values(_data(objects, before), _data(objects, after)))
+    return ArtifactChange(before.id, before.type_id, after.type_id, before.version, after.version, fields)
+
+
+def _relations(
+    objects: Objects, old: Oid | None, new: Oid | None
+) -> tuple[tuple[RelationState, ...], tuple[RelationState, ...]]:
+    before: set[RelationState] = set()
+    after: set[RelationState] = set()
+    for _, left, right in compare(objects, old, new):
+        for oid, into in ((left, before), (right, after)):
+            if oid is not None:
+                source, edges = decode_edges(objects.read(oid).data)
+                into |= {RelationState(source, edge.relation, edge.target) for edge in edges}
+    return tuple(sorted(after - before)), tuple(sorted(before - after))

@@ -1,0 +1,249 @@
+"""From what a person types to a commit: names of branches, versions, short ids.
+
+Owns the listing of heads and the meaning of `session/branch`, `v3`, a shortened commit id and a
+shortened Change-Id. Reads only; works with any backend.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import NamedTuple
+
+from ..errors import InvalidName, MissingObject, UnknownRevision
+from .database import Database, Objects
+from .history import first_parents
+from .line import MAIN
+from .names import branch_ref, is_ledger_ref, parse_ref
+from .objects import Oid
+from .records import CommitRecord, read_record
+
+MIN_DIGITS = 4
+"""How many hex digits a shortened id has at least, as in git."""
+
+_HEADS = "refs/heads/"
+_VERSION = re.compile(r"v(\d+)")
+_SHORT_ID = re.compile(rf"[0-9a-f]{{{MIN_DIGITS},40}}")
+_FULL_ID = re.compile(r"[0-9a-f]{40}")
+_SHOWN = 5
+
+
+class Head(NamedTuple):
+    """A branch, or the ledger, of a session and the commit it stands on."""
+
+    session: str
+    branch: str
+    commit: Oid
+    is_ledger: bool
+
+    @property
+    def name(self) -> str:
+        """`session/branch`; the ledger is `session/%outbox`."""
+        return f"{self.session}/{self.branch}"
+
+
+def heads(database: Database, session: str | None = None) -> list[Head]:
+    """Return the branches and ledgers of one session or of all, sorted; refs of others are left out.
+
+    Raises `InvalidName` for a session id that cannot be stored.
+    """
+    prefix = _HEADS if session is None else branch_ref(session, MAIN).rpartition("/")[0] + "/"
+    found = (_head(database, ref, oid) for ref, oid in database.backend.refs(prefix).items())
+    return sorted(head for head in found if head is not None)
+
+
+def _head(database: Database, ref: str, oid: Oid) -> Head | None:
+    parsed = parse_ref(ref)
+    record = None if parsed is None else read_record(database, oid)
+    if parsed is None or record is None:
+        return None
+    is_ledger = is_ledger_ref(ref)
+    session, branch = parsed  # a name that was cut is whole in the record
+    return Head(
+        record.session if session is None else session,
+        record.branch if branch is None else branch,
+        oid,
+        is_ledger,
+    )
+
+
+def find_head(database: Database, session: str, branch: str | None = None) -> Head:
+    """Return a branch of a session: by name, else its own line, else the only one it has.
+
+    Raises `UnknownRevision`, naming what there is instead.
+    """
+    found = _stored_heads(database, session)
+    if not found:
+        known = sorted({head.session for head in heads(database)})
+        raise UnknownRevision(
+            f"{database.backend.location} holds no session {session!r}; {_listing('sessions', known)}"
+        )
+    usable = [head for head in found if not head.is_ledger]
+    wanted = [head for head in found if head.branch == (MAIN if branch is None else branch)]
+    if branch is None and not wanted and len(usable) == 1:
+        wanted = usable
+    if not wanted:
+        name = "line of its own" if branch is None else f"branch {branch!r}"
+        raise UnknownRevision(
+            f"session {session!r} has no {name}; {_listing('branches', [h.branch for h in found])}"
+        )
+    return wanted[0]
+
+
+def parse_head(database: Database, text: str) -> Head:
+    """Return the branch that `session` or `session/branch` names; both may contain slashes.
+
+    Raises `UnknownRevision` when there is none, or when the text can be read in two ways.
+    """
+    found = _named(database, text)
+    if not found:
+        known = sorted({head.session for head in heads(database)})
+        raise UnknownRevision(
+            f"{database.backend.location} holds no session {text!r} and no branch of that name; "
+            f"{_listing('sessions', known)}"
+        )
+    return found[0]
+
+
+def _named(database: Database, text: str) -> list[Head]:
+    """Return the one head that a text names, or none. Raises `UnknownRevision` for two."""
+    found: list[Head] = []
+    own = _stored_heads(database, text)
+    if own:
+        found.append(find_head(database, text))
+    for index, char in enumerate(text):
+        if char == "/":
+            session, branch = text[:index], text[index + 1 :]
+            found += [head for head in _stored_heads(database, session) if head.branch == branch]
+    if len(found) > 1:
+        ways = " or ".join(f"session {h.session!r} branch {h.branch!r}" for h in found)
+        raise UnknownRevision(f"{text!r} can be read as {ways}; name session and branch apart")
+    return found
+
+
+def _stored_heads(database: Database, session: str) -> list[Head]:
+    try:
+        return heads(database, session)
+    except InvalidName:
+        return []
+
+
+def latest_head(database: Database) -> Head:
+    """Return the branch written last, by the time in its newest commit.
+
+    Raises `UnknownRevision` for a store without sessions.
+    """
+    usable = [head for head in heads(database) if not head.is_ledger]
+    if not usable:
+        raise UnknownRevision(f"{database.backend.location} holds no session yet")
+    return max(usable, key=lambda head: (_written(database, head), head))
+
+
+def _written(database: Database, head: Head) -> datetime:
+    record = read_record(database, head.commit)
+    assert record is not None  # a head without a record is not listed
+    return datetime.fromisoformat(record.timestamp)
+
+
+def own_record(objects: Objects, commit: Oid) -> CommitRecord | None:
+    """Return the record of a commit that reactifact made, `None` for one of anybody else.
+
+    A commit made by hand on a checkout carries the `commit.json` of the one before it along; the
+    trailer in the message tells them apart.
+    """
+    record = read_record(objects, commit)
+    if record is None or f"\nChange-Id: {record.change}\n" not in objects.commit(commit).message:
+        return None
+    return record
+
+
+def resolve(database: Database, text: str, *, session: str | None = None, branch: str | None = None) -> Oid:
+    """Return the commit that `text` names.
+
+    In this order: `vN`, the commit with that context version on the branch (with `session`; 0 is
+    the empty state it began with); a branch, as `session/branch`, or by its own name with
+    `session`; a commit id or a Change-Id, of which the first four digits or more are enough.
+    Raises `UnknownRevision` when nothing or more than one commit fits.
+    """
+    version = _VERSION.fullmatch(text)
+    if session is not None and version is not None:
+        return _of_version(database, find_head(database, session, branch), int(version[1]))
+    named = _named(database, text)
+    if not named and session is not None:
+        named = [head for head in _stored_heads(database, session) if head.branch == text]
+    if named:
+        return named[0].commit
+    if _SHORT_ID.fullmatch(text):
+        scope = heads(database) if session is None else _stored_heads(database, session)
+        return _of_digits(database, [head.commit for head in scope], text)
+    if version is not None:
+        raise UnknownRevision(f"{text} is a version of a session; say of which one")
+    raise UnknownRevision(
+        f"{text!r} names no commit in {database.backend.location}: give a commit id or a Change-Id "
+        f"(at least {MIN_DIGITS} hex digits), session/branch, or vN with a session"
+    )
+
+
+def _of_version(database: Database, head: Head, version: int) -> Oid:
+    newest = None
+    for oid, record in first_parents(database, head.commit):
+        if record is None:
+            continue
+        newest = record.version if newest is None else newest
+        if record.context_version == version or (version == 0 and record.kind == "root"):
+            return oid
+    raise UnknownRevision(
+        f"{head.name} has no version {version}: it stands at version {newest or 0}, "
+        f"and older ones may have been compacted"
+    )
+
+
+def _of_digits(database: Database, starts: Iterable[Oid], digits: str) -> Oid:
+    if _FULL_ID.fullmatch(digits) and _is_commit(database, digits):
+        return digits
+    found = [oid for oid in _reachable(database, starts) if _fits(database, oid, digits)]
+    if not found:
+        raise UnknownRevision(
+            f"no commit in {database.backend.location} has an id or a Change-Id that starts with {digits}"
+        )
+    if len(found) > 1:
+        shown = ", ".join(sorted(found)[:_SHOWN])
+        raise UnknownRevision(f"{digits} fits {len(found)} commits; give more digits: {shown}")
+    return found[0]
+
+
+def _is_commit(database: Database, oid: Oid) -> bool:
+    try:
+        return database.read(oid).kind == "commit"
+    except MissingObject:
+        return False
+
+
+def _fits(database: Database, oid: Oid, digits: str) -> bool:
+    if oid.startswith(digits):
+        return True
+    # the trailer spares the reading of the record of every commit; the record decides
+    if f"\nChange-Id: {digits}" not in database.commit(oid).message:
+        return False
+    record = own_record(database, oid)
+    return record is not None and record.change.startswith(digits)
+
+
+def _reachable(objects: Objects, starts: Iterable[Oid]) -> Iterator[Oid]:
+    seen: set[Oid] = set()
+    waiting = list(starts)
+    while waiting:
+        oid = waiting.pop()
+        if oid not in seen:
+            seen.add(oid)
+            yield oid
+            waiting.extend(objects.commit(oid).parents)
+
+
+def _listing(what: str, names: list[str]) -> str:
+    if not names:
+        return f"it has no {what} at all"
+    shown = ", ".join(repr(name) for name in names[:_SHOWN])
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{what} it has: {shown}{more}"

@@ -1,0 +1,114 @@
+"""Commits as entries of a log: one branch's own line, or several lines interleaved by time.
+
+Owns `Entry`, its dictionary shape, and the order of interleaved lines. Reads only.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from .database import Objects
+from .objects import CommitObject, Oid
+from .records import CommitRecord, subject
+from .revisions import own_record
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One commit; `record` is `None` for one that reactifact did not make."""
+
+    commit: Oid
+    object: CommitObject
+    record: CommitRecord | None
+
+    @property
+    def time(self) -> datetime:
+        """When it was made, aware, in UTC."""
+        if self.record is not None:
+            return datetime.fromisoformat(self.record.timestamp).astimezone(UTC)
+        return datetime.fromtimestamp(self.object.committer.time, UTC)
+
+    @property
+    def author(self) -> str:
+        """The agent, or whoever made a direct change."""
+        return self.object.author.name if self.record is None else self.record.author
+
+    @property
+    def subject(self) -> str:
+        """What it did, in a sentence."""
+        if self.record is not None:
+            return subject(self.record)
+        return self.object.message.strip().split("\n")[0]
+
+    def touches(self, artifact_id: str) -> bool:
+        """Tell whether it wrote, deleted, linked or delivered an artifact."""
+        record = self.record
+        if record is None:
+            return False
+        return (
+            any(artifact_id in (op.get("artifact_id"), op.get("target_id")) for op in record.operations)
+            or any(write[0] == artifact_id for write in record.writes)
+            or artifact_id in record.details.get("actions", ())
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain JSON types; keys that do not apply are `None`."""
+        record = self.record
+        return {
+            "commit": self.commit,
+            "change": None if record is None else record.change,
+            "kind": "foreign" if record is None else record.kind,
+            "session": None if record is None else record.session,
+            "branch": None if record is None else record.branch,
+            "version": None if record is None else record.context_version,
+            "time": self.time.isoformat(),
+            "author": self.author,
+            "subject": self.subject,
+            "trigger": None if record is None else record.trigger,
+            "generation": None if record is None else record.generation,
+            "run_id": None if record is None else record.run_id or None,
+            "parents": list(self.object.parents),
+        }
+
+
+def entry(objects: Objects, commit: Oid) -> Entry:
+    """Return one commit as an entry. Raises `MissingObject`."""
+    return Entry(commit, objects.commit(commit), own_record(objects, commit))
+
+
+def own_line(objects: Objects, head: Oid) -> Iterator[Entry]:
+    """Yield the commits of a branch's own line (the first parents), the newest first."""
+    following: Oid | None = head
+    while following is not None:
+        found = entry(objects, following)
+        yield found
+        following = found.object.parents[0] if found.object.parents else None
+
+
+def interleaved(objects: Objects, starts: Iterable[Oid]) -> Iterator[Entry]:
+    """Yield every commit that the heads `starts` reach, once, the newest first.
+
+    Read only as far as it is consumed. Equal times are ordered by depth, so that a commit comes
+    before its parents; where a clock ran backwards, it still comes before those it was reached by.
+    """
+    waiting: list[tuple[float, int, Oid, Entry]] = []
+    seen: set[Oid] = set()
+
+    def push(oid: Oid, latest: float) -> None:
+        if oid not in seen:
+            seen.add(oid)
+            found = entry(objects, oid)
+            depth = 0 if found.record is None else found.record.depth
+            heapq.heappush(waiting, (-min(found.time.timestamp(), latest), -depth, oid, found))
+
+    for start in starts:
+        push(start, float("inf"))
+    while waiting:
+        negative_time, _, _, found = heapq.heappop(waiting)
+        yield found
+        for parent in found.object.parents:
+            push(parent, -negative_time)

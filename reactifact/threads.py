@@ -1,0 +1,60 @@
+"""Bringing blocking calls of the store to worker threads, and knowing how many are under way.
+
+Owns the promise that a call, once started, is waited for. A shield of anyio holds anyio's own
+cancellation off; asyncio's (`task.cancel()`, `asyncio.timeout`, a web server whose client left)
+passes through it and would leave the thread behind, still writing. It is put off here instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar, TypeVarTuple, Unpack
+
+import anyio
+from anyio import to_thread
+from anyio.lowlevel import checkpoint_if_cancelled
+
+T = TypeVar("T")
+Args = TypeVarTuple("Args")
+
+_running = 0
+
+
+async def in_thread(function: Callable[[Unpack[Args]], T], *args: *Args) -> T:
+    """Call a blocking function in a worker thread. Once started it is not abandoned.
+
+    A cancellation that arrives meanwhile is raised where the caller waits next, after it has had the
+    result.
+    """
+    global _running
+    _running += 1
+    try:
+        if anyio.get_cancelled_exc_class() is asyncio.CancelledError:
+            return await _on_asyncio(function, *args)
+        return await to_thread.run_sync(function, *args)
+    finally:
+        _running -= 1
+
+
+async def _on_asyncio(function: Callable[[Unpack[Args]], T], *args: *Args) -> T:
+    await checkpoint_if_cancelled()
+    call = asyncio.ensure_future(to_thread.run_sync(function, *args))
+    cancelled: asyncio.CancelledError | None = None
+    with anyio.CancelScope(shield=True):
+        while not call.done():
+            try:
+                await asyncio.wait([call])
+            except asyncio.CancelledError as error:
+                cancelled = error
+    if cancelled is not None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.uncancel()  # it is counted again: `asyncio.timeout` compares the number
+        task.cancel(*cancelled.args)
+    return call.result()
+
+
+def calls_in_flight() -> int:
+    """Return the number of blocking calls under way (a clock that jumps must wait for them)."""
+    return _running

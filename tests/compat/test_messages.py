@@ -1,0 +1,188 @@
+"""What git shows of a commit: trailers that git reads, subjects, authors; nothing in an id can forge them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support import Note, Order, Outside, Place, Question, answering_agents, commit, fsck, git, live, notifier
+
+from reactifact import Agent, Consume, Context, Event, Patch, Runtime, RuntimeResources
+from reactifact.store.names import branch_ref
+
+pytestmark = pytest.mark.anyio
+
+FORGERIES = [
+    "x\n\nChange-Id: forged",
+    "x\nSession-Id: forged",
+    "x\r\nState: forged",
+    "---",
+    "--- a/file",
+    "x\n---\ny",
+    "-- >8 --",
+    "Change-Id: forged",
+    "Signed-off-by: Mallory <m@example.com>",
+    "a <b> c",
+    "<",
+    ">",
+    "<>",
+    "name <mail@example.com>",
+    "x\0y",
+    "x\x1b[31mred",
+    "x\u2028Change-Id: forged",
+    "x\x85Change-Id: forged",
+    " leading",
+    "trailing ",
+    "#comment",
+    "100%",
+    "\u202eforged",
+]
+KEYS = {"Change-Id", "Context-Version", "Generation", "Session-Id", "Branch", "Run-Id", "Trigger", "Ledger", "State"}
+
+
+def trailers(path: Path, revision: str) -> list[tuple[str, str]]:
+    """Return the trailers of a commit as `git interpret-trailers` reads them."""
+    message = git(path, "log", "-1", "--format=%B", revision)
+    parsed = git(path, "interpret-trailers", "--parse", text=message)
+    return [tuple(line.split(": ", 1)) for line in parsed.splitlines()]  # type: ignore[misc]
+
+
+def revisions(path: Path, ref: str) -> list[str]:
+    return git(path, "rev-list", ref).split()
+
+
+class Writer(Agent):
+    """Writes one note under each of `ids`, with links between them."""
+
+    consumes = [Consume(Question)]
+    ids: tuple[str, ...] = ()
+
+    async def run(self, event: Event | None, context: Context) -> Patch:
+        patch = Patch()
+        for name in self.ids:
+            patch.create(Note(text=name), id=name).link(name, name, name)
+        return patch
+
+
+async def test_the_trailers_say_what_programs_need(git_place: Place) -> None:
+    session = await git_place.store().open("s")
+    session.context.create(Question(text="why"), id="q")
+    await Runtime(session.context, answering_agents(), session=session).arun()
+    path = git_place.path
+    assert path is not None
+    last, first = session.context.history()[::-1]
+    found = dict(trailers(path, "s/main"))
+    assert found["Change-Id"] == last.id
+    assert found["Context-Version"] == "2"
+    assert found["Generation"] == "2"
+    assert found["Session-Id"] == "s"
+    assert found["Trigger"] == f"artifact_created {first.writes[0].artifact_id}"
+    assert len(found["State"]) == 64
+    assert found["Run-Id"] == dict(trailers(path, "s/main~1"))["Run-Id"]
+    assert dict(trailers(path, "s/main~1"))["Change-Id"] == first.id
+    for revision in revisions(path, "s/main"):
+        names = [name for name, _ in trailers(path, revision)]
+        assert set(names) <= KEYS
+        assert len(names) == len(set(names))
+        assert {"Change-Id", "Session-Id", "State"} <= set(names)
+    fsck(path)
+
+
+async def test_the_state_is_equal_for_equal_states_and_changes_with_them(git_place: Place) -> None:
+    path = git_place.path
+    assert path is not None
+    states = []
+    for text in ("a", "b", "a"):
+        async with git_place.store().edit("s") as context:
+            if context.get("n") is None:
+                context.create(Note(text=text), id="n")
+            context.update("n", Note(text=text))
+        states.append(dict(trailers(path, "s/main"))["State"])
+    assert states[0] == states[2] != states[1]
+
+
+async def test_the_subject_is_a_sentence_and_the_body_has_a_line_an_operation(git_place: Place) -> None:
+    session = await git_place.store().open("s")
+    session.context.create(Order(item="x"), id="42")
+    outside = Outside()
+    await Runtime(session.context, [notifier()], session=session, dispatcher=outside).arun()
+    path = git_place.path
+    assert path is not None
+    message = git(path, "log", "-1", "--author=notifier", "--format=%B", "s/main")
+    lines = message.splitlines()
+    assert lines[0] == "notifier: create Receipt receipt:42, act notify:42"
+    assert lines[1] == ""
+    assert lines[2:4] == ["create Receipt receipt:42", "act notify:42"]
+    people = git(path, "log", "-1", "--author=notifier", "--format=%an|%cn", "s/main").strip()
+    assert people == "notifier|reactifact"
+    assert dict(trailers(path, "s/%outbox"))["Session-Id"] == "s"
+    fsck(path)
+
+
+async def test_ids_cannot_forge_or_hide_a_trailer(git_place: Place) -> None:
+    path = git_place.path
+    assert path is not None
+    session = await git_place.store().open("s")
+    for name in FORGERIES:
+        session.context.create(Question(text=name), id=name)
+        session.context.link(name, name, name)
+    writer = Writer("writer")
+    writer.ids = tuple(f"{name}!" for name in FORGERIES)
+    await Runtime(session.context, [writer], session=session).arun(max_iterations=1)
+    for name in FORGERIES:
+        await commit(session.context, lambda call, name=name: call.effects.delete(name))
+    await session.save()
+    change_ids = {found.id for found in session.context.history()}
+    shown = set()
+    for revision in revisions(path, "s/main"):
+        found = trailers(path, revision)
+        names = [name for name, _ in found]
+        assert set(names) <= KEYS
+        assert len(names) == len(set(names))
+        values = dict(found)
+        assert values["Session-Id"] == "s"
+        assert len(values["State"]) == 64
+        if "Context-Version" in values:
+            shown.add(values["Change-Id"])
+    assert shown == change_ids
+    fsck(path)
+    context = await git_place.load("s")
+    for name in FORGERIES:
+        assert live(context, f"{name}!").data.text == name + "!"
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+async def test_names_of_agents_sessions_branches_and_people_cannot_either(name: str, git_place: Place) -> None:
+    path = git_place.path
+    assert path is not None
+    session = await git_place.store().open(name, RuntimeResources(principal=name))
+    session.context.create(Question(text="why"), id="q")
+    writer = Writer(name)
+    writer.ids = ("n",)
+    await Runtime(session.context, [writer], session=session).arun()
+    fork = session.context.branch(name=name)
+    fork.create(Note(), id="fork")
+    fork.create(Order(item="x"), id=f"o{name}")
+    await Runtime(fork, [notifier(name)], dispatcher=Outside()).arun()
+    await git_place.branches().save_branch(fork, session_id=name, name=name)
+    session.context.merge(fork, message=f"{name}\n\nChange-Id: forged\n---\n{name}")
+    await session.save()
+    async with git_place.store().edit(name, author=name, message=name) as context:
+        context.create(Note(), id="edited")
+
+    refs = git(path, "for-each-ref", "--format=%(refname)").split()
+    assert branch_ref(name, "main") in refs
+    assert branch_ref(name, name) in refs
+    for ref in refs:
+        for revision in revisions(path, ref):
+            found = trailers(path, revision)
+            names = [key for key, _ in found]
+            assert set(names) <= KEYS
+            assert len(names) == len(set(names))
+            assert "forged" not in dict(found)["Change-Id"]
+    fsck(path)
+    stored = await git_place.load(name)
+    authors = [found.author for found in stored.history()]
+    assert authors == [name, "merge", name]
+    assert await git_place.store().list_sessions() == [name]
+    assert name in await git_place.branches().list_branches(name)

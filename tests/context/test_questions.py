@@ -1,0 +1,75 @@
+"""Questions to a human (API §18)."""
+
+from __future__ import annotations
+
+import pytest
+from support import Note, Place, live
+
+from reactifact import Consume, Context, PendingQuestion, ProduceCall, Runtime, create_agent, produce
+
+pytestmark = pytest.mark.anyio
+
+
+def test_interrupt_asks_and_the_open_questions_are_listed() -> None:
+    context = Context()
+    assert not context.has_pending_question()
+    assert context.latest_pending_question() is None
+    first = context.interrupt("Ship it?", kind="approval", notes={"order": 7})
+    second = context.interrupt("Sure?")
+    assert first.data == PendingQuestion(question="Ship it?", kind="approval", notes={"order": 7})
+    assert (second.data.kind, second.data.notes, second.data.answered) == ("general", {}, False)
+    assert context.pending_questions() == [first, second]
+    assert context.has_pending_question()
+    assert context.latest_pending_question() is second
+
+
+def test_resume_answers_and_leaves_other_ids_alone() -> None:
+    context = Context()
+    context.create(Note(), id="note")
+    asked = context.interrupt("Ship it?")
+    assert context.resume("unknown", "yes") is None
+    assert context.resume("note", "yes") is None
+    assert context.resume(asked.id, {"decision": "yes"}) is asked
+    assert asked.data.answered
+    assert asked.data.resolution == {"decision": "yes"}
+    assert asked.data.resolved_at is not None
+    assert asked.data.resolved_at.utcoffset() is not None
+    assert context.pending_questions() == []
+    assert not context.has_pending_question()
+
+
+@produce(Note)
+async def act_on_answer(call: ProduceCall) -> Note:
+    assert call.trigger is not None
+    return Note(text=f"decided {call.trigger.data.resolution}")
+
+
+def waiting_agent() -> object:
+    consume = Consume.by_field(PendingQuestion, "answered", True)
+    return create_agent("decider", consumes=[consume], produces=[act_on_answer])
+
+
+async def test_an_answer_wakes_the_agent_that_waits_for_it() -> None:
+    context = Context()
+    runtime = Runtime(context, [waiting_agent()])  # type: ignore[list-item]
+    asked = context.interrupt("Ship it?")
+    assert await runtime.arun() == 0
+    context.resume(asked.id, "yes")
+    assert await runtime.arun() == 1
+    assert [found.data.text for found in context.list_artifacts(Note)] == ["decided yes"]
+
+
+async def test_an_open_question_survives_a_reload(place: Place) -> None:
+    session = await place.store().open("s")
+    asked = session.context.interrupt("Ship it?", notes={"order": 7})
+    await session.save()
+    reopened = await place.store().open("s")
+    (found,) = reopened.context.pending_questions()
+    assert (found.id, found.data) == (asked.id, asked.data)
+    reopened.context.drain_events()
+    reopened.context.resume(asked.id, "yes")
+    runtime = Runtime(reopened.context, [waiting_agent()], session=reopened)  # type: ignore[list-item]
+    assert await runtime.arun() == 1
+    context = await place.load("s")
+    assert live(context, asked.id).data.resolution == "yes"
+    assert [note.data.text for note in context.list_artifacts(Note)] == ["decided yes"]

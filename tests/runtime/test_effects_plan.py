@@ -1,0 +1,313 @@
+"""`Effects` and `Handle` (API §10): what each method plans; nothing is applied before the commit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support import Note, Order, Question, commit, live
+
+from reactifact import (
+    Agent,
+    Artifact,
+    Context,
+    Create,
+    Delete,
+    Effects,
+    Event,
+    EventType,
+    Link,
+    Patch,
+    PendingAction,
+    PendingQuestion,
+    Runtime,
+    RuntimeResources,
+    Trigger,
+    Unlink,
+    Update,
+)
+from reactifact.effects import current_effects
+from reactifact.errors import IntentConflict
+
+pytestmark = pytest.mark.anyio
+
+
+def planned() -> tuple[Context, Effects]:
+    context = Context()
+    context.create(Note(text="a", count=1), id="n")
+    context.drain_events()
+    return context, Effects(context)
+
+
+def test_nothing_is_applied_by_planning() -> None:
+    context, effects = planned()
+    assert effects.is_empty()
+    effects.create(Note(), id="x")
+    effects.update("n", text="b")
+    effects.link("n", "cites", "x")
+    effects.act("mail", key="k")
+    effects.ask("ok?")
+    assert not effects.is_empty()
+    assert effects.context is context
+    assert context.snapshot() == {"n": Note(text="a", count=1).model_dump()}
+    assert context.relations() == []
+    assert context.pending_events() == []
+
+
+def test_create_gives_a_handle() -> None:
+    _, effects = planned()
+    handle = effects.create(Note(text="x"), id="x")
+    assert (handle.id, handle.type) == ("x", "Note")
+    assert effects.operations == [Create(Note(text="x"), id="x")]
+
+
+def test_better_29_automatic_ids_have_128_random_bits() -> None:
+    _, effects = planned()
+    made = [effects.create(Order(item="x")).id for _ in range(50)]
+    assert len(set(made)) == 50
+    for name in made:
+        head, _, tail = name.partition(":")
+        assert head == "order"
+        assert len(bytes.fromhex(tail)) == 16
+
+
+def test_the_factory_makes_ids() -> None:
+    context = Context(RuntimeResources(id_factory=lambda kind: f"made-for-{kind}"))
+    assert Effects(context).create(Note()).id == "made-for-Note"
+
+
+def test_better_29_a_factory_that_repeats_itself_is_refused() -> None:
+    context = Context(RuntimeResources(id_factory=lambda kind: "same"))
+    effects = Effects(context)
+    effects.create(Note())
+    with pytest.raises(ValueError, match="'same'.*taken"):
+        effects.create(Note())
+    context.create(Note(text="there"), id="same")
+    with pytest.raises(ValueError, match="'same'.*taken"):
+        Effects(context).create(Note())
+
+
+def test_create_once_plans_nothing_when_the_id_is_there() -> None:
+    _, effects = planned()
+    assert effects.create_once(Note(text="again"), id="n") is None
+    assert effects.is_empty()
+    handle = effects.create_once(Note(), id="x")
+    assert handle is not None
+    assert effects.create_once(Note(text="twice"), id="x") is None
+    assert effects.operations == [Create(Note(), id="x")]
+
+
+def test_create_once_from_names_the_id_after_its_source() -> None:
+    context, effects = planned()
+    first = effects.create_once_from(live(context, "n"), Order(item="x"))
+    second = effects.create_once_from("n", Order(item="x"), prefix="draft")
+    assert first is not None
+    assert second is not None
+    assert (first.id, second.id) == ("order:n", "draft:n")
+    assert effects.create_once_from("n", Order(item="y")) is None
+
+
+def test_upsert_is_the_same_operation_as_create_with_an_id() -> None:
+    context, effects = planned()
+    other = Effects(context)
+    effects.upsert(Note(text="b"), id="n")
+    other.create(Note(text="b"), id="n")
+    assert effects.operations == other.operations
+
+
+@pytest.mark.parametrize("by", ["id", "artifact"])
+def test_update_keeps_the_other_fields(by: str) -> None:
+    context, effects = planned()
+    effects.update(live(context, "n") if by == "artifact" else "n", text="b")
+    assert effects.operations == [Update("n", Note(text="b", count=1))]
+
+
+def test_better_26_a_second_update_builds_on_the_first() -> None:
+    context, effects = planned()
+    artifact = live(context, "n")
+    effects.update(artifact, text="b")
+    effects.update(artifact, count=2)
+    effects.update("n", tags=["t"])
+    assert effects.operations[-1] == Update("n", Note(text="b", count=2, tags=["t"]))
+
+
+def test_better_26_an_update_builds_on_a_planned_create() -> None:
+    _, effects = planned()
+    handle = effects.create(Note(text="x", count=7), id="x")
+    effects.update(handle, text="y")
+    assert effects.operations[-1] == Update("x", Note(text="y", count=7))
+
+
+async def test_better_26_two_updates_in_one_produce_are_both_there() -> None:
+    context, _ = planned()
+
+    def work(call: Any) -> None:
+        call.effects.update("n", text="b")
+        call.effects.update("n", count=2)
+
+    await commit(context, work)
+    assert live(context, "n").data == Note(text="b", count=2)
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [({"txet": "b"}, "no field 'txet'"), ({"count": "many"}, "count"), ({"text": None}, "text")],
+    ids=["misspelt", "wrong type", "none"],
+)
+def test_better_28_an_update_is_validated(fields: dict[str, Any], says: str) -> None:
+    context, effects = planned()
+    with pytest.raises(ValueError, match=says):
+        effects.update("n", **fields)
+    assert effects.is_empty()
+    assert live(context, "n").data == Note(text="a", count=1)
+
+
+def test_an_update_of_what_is_missing_is_an_error() -> None:
+    context, effects = planned()
+    with pytest.raises(LookupError, match="'gone'"):
+        effects.update("gone", text="b")
+    effects.delete("n")
+    with pytest.raises(LookupError, match="'n'"):
+        effects.update(live(context, "n"), text="b")
+
+
+def test_delete_link_and_unlink_take_ids_artifacts_and_handles() -> None:
+    context, effects = planned()
+    artifact = live(context, "n")
+    handle = effects.create(Note(), id="x")
+    effects.link(artifact, "cites", handle)
+    effects.link(handle, "cites", "n")
+    effects.unlink(artifact)
+    effects.unlink("n", "cites", handle)
+    effects.delete(artifact)
+    effects.delete(handle)
+    assert effects.operations[1:] == [
+        Link("n", "cites", "x"),
+        Link("x", "cites", "n"),
+        Unlink("n"),
+        Unlink("n", "cites", "x"),
+        Delete("n"),
+        Delete("x"),
+    ]
+
+
+def test_handle_calls_chain() -> None:
+    context, effects = planned()
+    first = effects.create(Note(), id="x")
+    second = effects.create(Note(), id="y")
+    chained = first.link("cites", "n").link("uses", live(context, "n")).link("next", second).unlink("old")
+    assert chained is first
+    first.unlink("cites", "n").unlink()
+    assert effects.operations[2:] == [
+        Link("x", "cites", "n"),
+        Link("x", "uses", "n"),
+        Link("x", "next", "y"),
+        Unlink("x", "old"),
+        Unlink("x", "cites", "n"),
+        Unlink("x"),
+    ]
+
+
+def test_ask_and_resume_plan_a_question_and_its_answer() -> None:
+    context, effects = planned()
+    handle = effects.ask("ok?", kind="approval", notes={"a": 1}, id="q")
+    asked = PendingQuestion(question="ok?", kind="approval", notes={"a": 1})
+    assert (handle.id, handle.type) == ("q", "PendingQuestion")
+    assert effects.operations == [Create(asked, id="q")]
+    question = context.interrupt("really?")
+    effects.resume(question, "yes")
+    operation = effects.operations[-1]
+    assert isinstance(operation, Update)
+    assert isinstance(operation.new_data, PendingQuestion)
+    assert operation.new_data.answered
+    assert operation.new_data.resolution == "yes"
+    assert operation.new_data.resolved_at is not None
+    assert not question.data.answered
+
+
+def test_act_plans_an_action_under_its_key_once() -> None:
+    context, effects = planned()
+    handle = effects.act("mail", key="k1", payload={"to": "ada"})
+    assert handle is not None
+    assert (handle.id, handle.type) == ("action:k1", "PendingAction")
+    expected = PendingAction(kind="mail", idempotency_key="k1", payload={"to": "ada"})
+    assert effects.operations == [Create(expected, id="action:k1")]
+    assert effects.act("mail", key="k1", payload={"to": "ada"}) is None
+    context.create(PendingAction(kind="mail", idempotency_key="k2"), id="action:k2")
+    assert effects.act("mail", key="k2") is None
+    assert len(effects.operations) == 1
+    other = effects.act("mail", key="k3", id="my-id")
+    assert other is not None
+    assert other.id == "my-id"
+
+
+def test_one_key_with_two_payloads_in_one_produce_is_refused() -> None:
+    _, effects = planned()
+    effects.act("mail", key="k", payload={"to": "ada"})
+    with pytest.raises(IntentConflict, match="action:k"):
+        effects.act("mail", key="k", payload={"to": "bob"})
+
+
+def test_add_and_to_patch() -> None:
+    _, effects = planned()
+    effects.add(Delete("n"))
+    patch = effects.to_patch()
+    assert isinstance(patch, Patch)
+    assert patch.operations == [Delete("n")]
+
+
+async def test_all_effects_of_one_execution_are_one_commit() -> None:
+    context, _ = planned()
+
+    def work(call: Any) -> None:
+        call.effects.create(Note(), id="x").link("cites", "n")
+        call.effects.update("n", text="b")
+        call.effects.act("mail", key="k")
+        call.effects.ask("ok?", id="q")
+        call.effects.delete("kick")
+
+    await commit(context, work)
+    assert context.version == 1
+    assert set(context.snapshot()) == {"n", "x", "action:k", "q"}
+
+
+async def test_a_returned_patch_comes_before_the_effects() -> None:
+    class Both(Agent):
+        triggers = [Trigger(EventType.ARTIFACT_CREATED, Question)]
+
+        async def run(self, event: Event | None, context: Context) -> Patch:
+            effects = current_effects()
+            assert effects is not None
+            effects.create(Note(text="effect"), id="n")
+            return Patch().create(Note(text="patch"), id="n").create(Note(), id="first")
+
+    context = Context()
+    context.create(Question(text="?"), id="q")
+    await Runtime(context, [Both()]).arun()
+    assert [getattr(op, "artifact_id", None) for op in context.history()[0].operations] == ["n", "first", "n"]
+    assert live(context, "n").data.text == "effect"
+    assert [note.text for note in live(context, "n").history] == ["patch"]
+
+
+async def test_current_effects_is_there_only_inside_a_produce() -> None:
+    seen: list[Any] = []
+    context, _ = planned()
+    assert current_effects() is None
+    await commit(context, lambda call: seen.append((current_effects(), call.effects)))
+    assert seen[0][0] is seen[0][1]
+    assert current_effects() is None
+
+
+async def test_execute_gives_the_patch_and_applies_nothing() -> None:
+    class Direct(Agent):
+        async def run(self, event: Event | None, context: Context) -> Patch:
+            effects = current_effects()
+            assert effects is not None
+            effects.delete("n")
+            return Patch().create(Note(), id="x")
+
+    context, _ = planned()
+    patch = await Direct().execute(context)
+    assert patch.operations == [Create(Note(), id="x"), Delete("n")]
+    assert context.get("x") is None
+    assert isinstance(context.get("n"), Artifact)

@@ -1,0 +1,125 @@
+"""`SessionStore.edit`: one versioned commit of what is done inside, or none."""
+
+from __future__ import annotations
+
+import pytest
+from support import Note, Order, Place, Question, answering_agents, fsck, git, live
+
+from reactifact import Create, Delete, Link, Runtime, Update
+from reactifact.commit import Write
+from reactifact.errors import StaleSession
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_an_edit_is_one_versioned_commit(place: Place) -> None:
+    async with place.store().edit("s", author="import", message="Take the old orders over") as context:
+        context.create(Order(item="x"), id="o")
+        context.create(Note(text="a"), id="n")
+        context.update("n", Note(text="b"))
+        context.link("n", "about", "o")
+    context = await place.load("s")
+    assert context.version == 1
+    (found,) = context.history()
+    assert (found.author, found.message) == ("import", "Take the old orders over")
+    assert (found.context_version, found.parent_id, found.id) == (1, None, context.head_id)
+    assert [type(operation) for operation in found.operations] == [Create, Create, Update, Link]
+    assert Write("o", 0, "create") in found.writes
+    assert live(context, "o").created_by_commit == found.id
+    assert live(context, "n").data.text == "b"
+    assert set(context.diff(0, 1)["added"]) == {"o", "n"}
+    assert context.diff(0, 1)["added"]["n"]["text"] == "b"
+
+
+async def test_edits_follow_each_other(place: Place) -> None:
+    for number in range(3):
+        async with place.store().edit("s") as context:
+            context.create(Note(count=number), id=f"n{number}")
+    async with place.store().edit("s") as context:
+        context.delete("n0")
+    context = await place.load("s")
+    assert context.version == 4
+    assert [found.author for found in context.history()] == ["application"] * 4
+    assert [type(operation) for operation in context.history()[-1].operations] == [Delete]
+    assert context.diff(3, 4) == {
+        "added": {},
+        "removed": {"n0": Note(count=0).model_dump()},
+        "changed": {},
+    }
+
+
+async def test_an_edit_that_raises_commits_nothing(place: Place) -> None:
+    async with place.store().edit("s") as context:
+        context.create(Note(text="a"), id="n")
+    with pytest.raises(ConnectionError, match="no route"):
+        async with place.store().edit("s") as context:
+            context.update("n", Note(text="b"))
+            context.create(Note(), id="m")
+            raise ConnectionError("no route")
+    context = await place.load("s")
+    assert context.version == 1
+    assert context.snapshot() == {"n": Note(text="a").model_dump()}
+    with pytest.raises(ConnectionError):
+        async with place.store().edit("new") as context:
+            raise ConnectionError
+    assert not await place.store().has_session("new")
+
+
+async def test_an_edit_without_a_change_makes_no_commit(place: Place) -> None:
+    async with place.store().edit("s") as context:
+        context.create(Note(text="a"), id="n")
+    async with place.store().edit("s") as context:
+        context.update("n", Note(text="a"))
+        assert context.get("n") is not None
+    assert (await place.load("s")).version == 1
+
+
+async def test_an_edit_that_somebody_overtook_writes_nothing(place: Place) -> None:
+    async with place.store().edit("s") as context:
+        context.create(Note(text="a"), id="n")
+    with pytest.raises(StaleSession):
+        async with place.store().edit("s") as slow:
+            slow.update("n", Note(text="slow"))
+            async with place.store().edit("s") as quick:
+                quick.update("n", Note(text="quick"))
+    context = await place.load("s")
+    assert (context.version, live(context, "n").data.text) == (2, "quick")
+
+
+async def test_an_edit_wakes_nobody_later_and_keeps_what_waited(place: Place) -> None:
+    session = await place.store().open("s")
+    session.context.create(Question(text="why"), id="q")
+    await session.save()
+    async with place.store().edit("s") as context:
+        context.create(Question(text="edited in"), id="e")
+    reopened = await place.store().open("s")
+    waiting = [event.artifact_id for event in reopened.context.pending_events()]
+    assert "e" not in waiting
+    assert waiting == ["q"]  # a trigger saved before its consumer ran fires after a restart
+    assert await Runtime(reopened.context, answering_agents(), session=reopened).arun() == 2
+
+
+async def test_an_edit_of_a_branch(place: Place) -> None:
+    async with place.store().edit("s") as context:
+        context.create(Note(text="a"), id="n")
+    main = await place.load("s")
+    await place.branches().save_branch(main.branch(), session_id="s", name="b")
+    async with place.store().edit("s", "b", author="ada") as context:
+        context.update("n", Note(text="b"))
+    assert live(await place.load("s", "b"), "n").data.text == "b"
+    assert (await place.load("s", "b")).history()[-1].author == "ada"
+    assert live(await place.load("s"), "n").data.text == "a"
+    with pytest.raises(KeyError, match="'nowhere'"):
+        async with place.store().edit("s", "nowhere"):
+            raise AssertionError("the block must not run")
+
+
+async def test_git_shows_the_author_of_an_edit(git_place: Place) -> None:
+    author = "Ada Lovelace <ada@example.com>"
+    async with git_place.store().edit("s", author=author, message="Say why\n\nand a body") as context:
+        context.create(Note(text="a"), id="n")
+    assert git_place.path is not None
+    shown = git(git_place.path, "log", "-1", "--format=%an|%ae|%s", "s/main").strip()
+    assert shown == "Ada Lovelace|ada@example.com|Say why"
+    assert (await git_place.load("s")).history()[0].author == author
+    fsck(git_place.path)

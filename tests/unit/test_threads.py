@@ -1,0 +1,143 @@
+"""Calls in worker threads are waited for, whoever cancels: anyio, asyncio itself, or nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import anyio
+import pytest
+from pydantic import BaseModel
+
+from reactifact import Runtime, SessionStore
+from reactifact.threads import calls_in_flight, in_thread
+
+
+class Call:
+    """A blocking call that goes on until it is let go."""
+
+    def __init__(self) -> None:
+        self.started = threading.Event()
+        self.may_end = threading.Event()
+
+    def __call__(self) -> str:
+        self.started.set()
+        assert self.may_end.wait(30)
+        return "done"
+
+
+@pytest.mark.anyio
+async def test_a_call_returns_what_the_function_returns_and_raises_what_it_raises() -> None:
+    assert await in_thread(divmod, 7, 3) == (2, 1)
+    with pytest.raises(ZeroDivisionError):
+        await in_thread(divmod, 7, 0)
+    assert calls_in_flight() == 0
+
+
+@pytest.mark.anyio
+async def test_a_scope_that_is_cancelled_waits_for_the_call() -> None:
+    call = Call()
+    results: list[str] = []
+    async with anyio.create_task_group() as group:
+
+        async def work() -> None:
+            results.append(await in_thread(call))
+            await anyio.sleep_forever()
+
+        group.start_soon(work)
+        await anyio.to_thread.run_sync(call.started.wait)
+        group.cancel_scope.cancel()
+        call.may_end.set()
+    assert results == ["done"]
+
+
+@pytest.mark.anyio
+async def test_a_scope_that_is_cancelled_already_starts_nothing() -> None:
+    call = Call()
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await in_thread(call)
+    assert scope.cancelled_caught
+    assert not call.started.is_set()
+
+
+def test_a_task_that_asyncio_cancels_waits_for_the_call_and_has_its_result() -> None:
+    call = Call()
+    results: list[str] = []
+
+    async def work() -> None:
+        results.append(await in_thread(call))
+        await asyncio.sleep(30)
+
+    async def main() -> None:
+        task = asyncio.create_task(work())
+        await asyncio.to_thread(call.started.wait)
+        for _ in range(3):
+            task.cancel("enough")
+            await asyncio.sleep(0)
+        assert not task.done()
+        call.may_end.set()
+        with pytest.raises(asyncio.CancelledError, match="enough"):
+            await task
+        assert task.cancelled()
+
+    asyncio.run(main())
+    assert results == ["done"]
+
+
+def test_a_timeout_of_asyncio_is_still_a_timeout() -> None:
+    call = Call()
+    results: list[str] = []
+
+    async def main() -> None:
+        try:
+            async with asyncio.timeout(0.01):
+                asyncio.get_running_loop().call_later(0.05, call.may_end.set)
+                results.append(await in_thread(call))
+                await asyncio.sleep(30)
+        except TimeoutError:
+            results.append("timeout")
+
+    asyncio.run(main())
+    assert results == ["done", "timeout"]
+
+
+class Note(BaseModel):
+    text: str
+
+
+@pytest.mark.parametrize("calls", range(1, 6))
+def test_a_turn_that_asyncio_cancels_leaves_a_context_that_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int
+) -> None:
+    """The turn is cancelled during its n-th blocking call: opening locks, writing, letting go."""
+    store = SessionStore(tmp_path / "state.git")
+    cancel_at: dict[int, asyncio.Task[int]] = {}
+    count = 0
+    run_sync = anyio.to_thread.run_sync
+
+    async def counting(function: object, *args: object, **options: object) -> object:
+        nonlocal count
+        count += 1
+        if count in cancel_at:
+            cancel_at[count].cancel()
+        return await run_sync(function, *args, **options)  # type: ignore[arg-type]
+
+    async def main() -> None:
+        session = await store.open("notes")
+        context = session.context
+        runtime = Runtime(context, agents=[], session=session)
+        monkeypatch.setattr("reactifact.threads.to_thread.run_sync", counting)
+        context.create(Note(text="first"), id="a")
+        task = asyncio.create_task(runtime.arun())
+        cancel_at[count + calls] = task
+        await asyncio.wait([task])
+        cancel_at.clear()
+        context.create(Note(text="second"), id="b")
+        await runtime.arun()
+        assert [note.id for note in (await store.open("notes")).context.list_artifacts(Note)] == ["a", "b"]
+        await store.aclose()
+
+    asyncio.run(main())
+    assert count >= calls
