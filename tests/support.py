@@ -195,7 +195,10 @@ async def commit(
     """Make one commit of a context: what `work` plans, by an agent called `author`."""
 
     class Worker(Agent):
-        triggers = [Trigger(EventType.ARTIFACT_CREATED, Kick), Trigger(EventType.ARTIFACT_UPDATED, Kick)]
+        triggers = (
+            Trigger(EventType.ARTIFACT_CREATED, Kick),
+            Trigger(EventType.ARTIFACT_UPDATED, Kick),
+        )
 
         async def run(self, event: Event | None, context: Context) -> None:
             trigger = None if event is None else context.get(event.artifact_id)

@@ -13,6 +13,7 @@ from ..context.artifacts import Artifact
 from ..context.events import Event
 from ..context.operations import Patch
 from ..context.scope import Scope, current_scope, entered
+from ..context.working import check_text
 from .consume import BaseConsume
 from .effects import Effects
 from .inputs import Inputs
@@ -43,6 +44,7 @@ class Agent:
         priority: int | None = None,
     ) -> None:
         self.name = name or type(self).name or type(self).__name__
+        check_text(self.name, "name of an agent")
         self.consumes = _checked(self.consumes, BaseConsume, "consumes", "Consume", self.name)
         self.produces = _checked(self.produces, Produce, "produces", "Produce", self.name)
         given = triggers if triggers is not None else type(self).triggers

@@ -15,7 +15,7 @@ from ..store.names import encode_name
 from ..store.state import Origin
 from .commits import Write
 from .operations import Create, Delete, Link, Operation, Unlink, Update
-from .working import ACTION_TYPE, Encoded, Working, action_note, encode, same_content
+from .working import ACTION_TYPE, Encoded, Working, action_note, check_text, encode, same_content
 
 
 @dataclass(slots=True)
@@ -42,6 +42,9 @@ def prepare(operations: Iterable[Operation], working: Working) -> list[Prepared]
             prepared.append(Prepared(operation, operation.artifact_id, encode(operation.new_data)))
         elif isinstance(operation, Delete | Link | Unlink):
             prepared.append(Prepared(operation, operation.artifact_id))
+            if isinstance(operation, Link):
+                check_text(operation.relation, "relation")
+                check_text(operation.target_id, "target id")
         else:
             raise TypeError(
                 f"{operation!r} is no operation: a patch holds Create, Update, Delete, Link and Unlink"

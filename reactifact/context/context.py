@@ -36,7 +36,7 @@ from .relations import Relation
 from .resources import RuntimeResources
 from .scope import current_scope
 from .streaming import EventHub, EventQueue, ProgressEvent
-from .working import Working
+from .working import Working, check_text
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -100,7 +100,10 @@ class Context:
     def principal(self) -> str:
         """The author of direct changes: `resources.principal`, else `application`."""
         who = self.resources.principal
-        return str(who) if who is not None else APPLICATION
+        if who is None:
+            return APPLICATION
+        check_text(str(who), "principal")
+        return str(who)
 
     @property
     def line(self) -> Line:
@@ -373,6 +376,8 @@ class Context:
 
     def commit_edit(self, *, author: str, message: str) -> None:
         """Make one versioned commit of the direct changes since the last commit, if any."""
+        check_text(author, "author")
+        check_text(message, "message")
         main = self._main
         self._gather()
         if not main.operations and main.state.is_clean:
@@ -525,6 +530,7 @@ class Context:
         differently. Nothing is ever delivered by a merge.
         """
         self._refuse_inside_an_execution("merge")
+        check_text(message, "merge message")
         for side in (self, other):
             side.begin()
             side.note_queue()

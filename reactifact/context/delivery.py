@@ -68,6 +68,14 @@ def _is_delivered(working: Working, intent: Intent) -> bool:
     return entry is not None and entry.status == "dispatched" and entry.intent == intent.intent
 
 
+def all_delivered(working: Working) -> bool:
+    """Tell whether the ledger has all that the branch waits for, so that a drain would find nothing.
+
+    A settled intent stays in the branch until its next commit, while its delivery is never undone.
+    """
+    return all(_is_delivered(working, intent) for intent in working.state.waiting())
+
+
 def simulate(working: Working, actions: Sequence[Artifact[PendingAction]], when: datetime) -> None:
     """Note on the branch that actions would have been sent; nothing is claimed anywhere else."""
     for action in actions:
@@ -131,7 +139,8 @@ def mark(
         intent=meta.content_hash,
         branch=working.branch,
         attempts=known.attempts + (status != "dispatched"),
-        error=error,
+        # an error's text may hold anything, and a failure must never fail to be recorded
+        error=None if error is None else error.encode("utf-8", "backslashreplace").decode(),
         dispatched_at=moment if status == "dispatched" else None,
         updated_at=moment,
         changes=known.changes + 1,

@@ -400,7 +400,7 @@ class Working:
     def link(self, source: str, relation: str, target: str) -> Relation:
         """Add a relation; one that exists is left as it is."""
         for part, what in ((source, "source id"), (relation, "relation"), (target, "target id")):
-            _storable(part, what)
+            check_text(part, what)
         if self.state.link(source, relation, target):
             self._note(Link(source, relation, target))
             self.journal(
@@ -526,7 +526,8 @@ def is_subtype(type_id: str, model: type[BaseModel]) -> bool:
         return False
 
 
-def _storable(text: str, what: str) -> None:
+def check_text(text: str, what: str) -> None:
+    """Refuse a text that UTF-8 cannot hold. Raises `InvalidName`, or `TypeError` for no text."""
     if not isinstance(text, str):
         raise TypeError(f"a {what} is a text, not {type(text).__name__}")
     try:

@@ -60,7 +60,7 @@ async def execute(context: Context, work: Work, new_view: Callable[[], Working],
         return Result.failed(work, work.error)
     view = new_view()
     view.is_tracking = True
-    view.reads = dict(work.reads)
+    view.reads, view.listings = dict(work.reads), dict(work.listings)
     effects = Effects(context)
     clock = context.resources.clock
     started = clock.monotonic()

@@ -6,15 +6,18 @@ which agents an event still owes. Executes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..authoring.agents import Agent
 from ..authoring.triggers import Trigger
 from ..context import Context
+from ..context.commits import Read
 from ..context.events import Event, QueueEntry
 from ..context.scope import Scope, entered
 from ..context.working import Working
+from ..store.layout import ListingRecord
 
 
 @dataclass(slots=True)
@@ -26,8 +29,13 @@ class Work:
     event: Event
     entries: list[QueueEntry]
     reads: dict[str, int] = field(default_factory=dict)
+    listings: dict[str, ListingRecord] = field(default_factory=dict)
     debounced: bool = False
     error: Exception | None = None  # what a condition raised while the event was matched
+
+
+Scheduler = Callable[[Context, list[Any]], Awaitable[list[Any]]]
+"""Gets (agent, event, reads) of all work of a generation and returns what is to run, in order."""
 
 
 def named(agents: Sequence[Agent]) -> list[tuple[str, Agent]]:
@@ -63,7 +71,7 @@ def match(
             for name, agent in ordered:
                 if not _is_asked(entry, name):
                     continue
-                view.reads = {}
+                view.reads, view.listings = {}, {}
                 try:
                     found = agent.matching_triggers(entry.event, context)
                 except Exception as error:
@@ -73,7 +81,7 @@ def match(
                 if not found:
                     continue
                 owed.append(name)
-                work = Work(name, agent, entry.event, [entry], view.reads)
+                work = Work(name, agent, entry.event, [entry], view.reads, view.listings)
                 if not all(trigger.debounce for trigger in found):
                     plain.append(work)
                     continue
@@ -83,6 +91,23 @@ def match(
             entry.owed = owed + absent
             entry.considered |= names
     return sorted([*plain, *debounced.work()], key=lambda work: work.agent.priority)
+
+
+async def scheduled(scheduler: Scheduler, context: Context, work: list[Work]) -> list[Work]:
+    """Let a scheduler object reorder or drop work; it sees (agent, event, reads) of each.
+
+    Raises `ValueError` when it returns something that it was not given.
+    """
+    offered = [(item.agent, item.event, [Read(*read) for read in item.reads.items()]) for item in work]
+    by_identity = {id(offer): item for offer, item in zip(offered, work, strict=True)}
+    by_meaning = {(id(item.agent), id(item.event)): item for item in work}
+    chosen = []
+    for offer in await scheduler(context, list(offered)):
+        found = by_identity.get(id(offer)) or by_meaning.get((id(offer[0]), id(offer[1])))
+        if found is None:
+            raise ValueError("the scheduler returned work that it was not given: return items of its list")
+        chosen.append(found)
+    return chosen
 
 
 class _Debounced:

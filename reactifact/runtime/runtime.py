@@ -27,6 +27,7 @@ from .budget import Budget, RunOutcome, RunStats
 from .execution import Result
 from .metering import metered
 from .outbox import Dispatcher, Drained, ErrorCallback, Options, interested
+from .planning import Scheduler
 from .streams import stream
 
 log = get_logger("reactifact.runtime")
@@ -60,7 +61,7 @@ class Runtime:
         session: Saves | None = None,
         budget: Budget | None = None,
         tracer: Any = None,
-        scheduler: Any = None,
+        scheduler: Scheduler | None = None,
         isolate_errors: bool = False,
         on_agent_error: AgentErrorCallback | None = None,
         session_save_policy: SavePolicy = "per_commit",

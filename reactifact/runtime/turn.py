@@ -19,6 +19,7 @@ from ..store.memory import MemoryBackend
 from . import generation, outbox
 from .budget import Budget, BudgetTracker, RunOutcome, RunStats
 from .execution import Result
+from .planning import scheduled
 
 if TYPE_CHECKING:
     from .runtime import Runtime
@@ -144,7 +145,11 @@ class Turn:
 
     async def _execute(self, planned: generation.Plan) -> None:
         context, runtime = self.context, self.runtime
-        self._running = generation.Execution(planned.work, context.line.snapshot())
+        work = planned.work
+        if runtime.scheduler is not None:
+            work = await scheduled(runtime.scheduler, context, work)
+            context.commit_direct()  # of what came in while the scheduler thought
+        self._running = generation.Execution(work, context.line.snapshot())
         try:
             await generation.execute_all(
                 context, self._running, runtime.max_concurrency, self._may_start, self.iterations
@@ -211,7 +216,7 @@ async def deliver(runtime: Runtime) -> outbox.Drained:
     """Write what was decided, then send it. Nothing is sent that is not in the store."""
     context = runtime.context
     assert runtime.dispatcher is not None
-    if not context.has_actions():
+    if not context.has_actions() or delivery.all_delivered(context.working):
         return outbox.Drained()
     if ensure_attached(context) or not isinstance(context.line.database.backend, MemoryBackend):
         await publish(context)

@@ -122,8 +122,15 @@ def _graft(entries: dict[str, TreeEntry], name: str, tree: Oid | None) -> None:
 def read_record(objects: Objects, commit: Oid) -> CommitRecord | None:
     """Return the record of a commit, or `None` for one that reactifact did not make."""
     tree = objects.commit(commit).tree
-    entry = lookup(objects, tree, (BOOKKEEPING, "commit.json")) or lookup(objects, tree, ("commit.json",))
-    return None if entry is None else CommitRecord.decode(objects.read(entry.oid).data)
+    entry = lookup(objects, tree, (BOOKKEEPING, "commit.json"))
+    if entry is not None:
+        return CommitRecord.decode(objects.read(entry.oid).data)
+    entry = lookup(objects, tree, ("commit.json",))
+    try:
+        record = None if entry is None else CommitRecord.decode(objects.read(entry.oid).data)
+    except (TypeError, ValueError):
+        return None  # somebody else's file of that name
+    return record if record is not None and record.kind == "ledger" else None
 
 
 def require_record(objects: Objects, commit: Oid, what: str) -> CommitRecord:

@@ -37,7 +37,23 @@ FORGERIES = [
     "100%",
     "\u202eforged",
 ]
-KEYS = {"Change-Id", "Context-Version", "Generation", "Session-Id", "Branch", "Run-Id", "Trigger", "Ledger", "State"}
+KEYS = {
+    "Change-Id",
+    "Context-Version",
+    "Generation",
+    "Session-Id",
+    "Branch",
+    "Run-Id",
+    "Trigger",
+    "Ledger",
+    "State",
+}
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    """The text of a commit does not depend on the event loop, and each git process costs time."""
+    return "asyncio"
 
 
 def trailers(path: Path, revision: str) -> list[tuple[str, str]]:
@@ -54,7 +70,7 @@ def revisions(path: Path, ref: str) -> list[str]:
 class Writer(Agent):
     """Writes one note under each of `ids`, with links between them."""
 
-    consumes = [Consume(Question)]
+    consumes = (Consume(Question),)
     ids: tuple[str, ...] = ()
 
     async def run(self, event: Event | None, context: Context) -> Patch:
@@ -152,7 +168,9 @@ async def test_ids_cannot_forge_or_hide_a_trailer(git_place: Place) -> None:
 
 
 @pytest.mark.parametrize("name", FORGERIES)
-async def test_names_of_agents_sessions_branches_and_people_cannot_either(name: str, git_place: Place) -> None:
+async def test_names_of_agents_sessions_branches_and_people_cannot_either(
+    name: str, git_place: Place
+) -> None:
     path = git_place.path
     assert path is not None
     session = await git_place.store().open(name, RuntimeResources(principal=name))

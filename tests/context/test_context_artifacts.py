@@ -59,7 +59,7 @@ def test_without_an_id_the_factory_makes_one_else_a_uuid() -> None:
 def test_better_29_an_id_that_the_factory_made_twice_is_refused() -> None:
     context = Context(RuntimeResources(id_factory=lambda kind: "same"))
     context.create(Note(text="a"))
-    with pytest.raises(ValueError, match="'same'.*taken"):
+    with pytest.raises(ValueError, match=r"'same'.*taken"):
         context.create(Note(text="b"))
     assert live(context, "same").data.text == "a"
     assert len(context.list_artifacts()) == 1

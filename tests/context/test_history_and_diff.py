@@ -95,7 +95,7 @@ async def test_the_trigger_is_read_first_at_the_version_seen() -> None:
 
 async def test_an_agent_without_consumes_reads_its_trigger_too() -> None:
     class Bare(Agent):
-        triggers = [Trigger(EventType.ARTIFACT_CREATED, Question)]
+        triggers = (Trigger(EventType.ARTIFACT_CREATED, Question),)
 
         async def run(self, event: Event | None, context: Context) -> Patch:
             return Patch().create(Answer(text="yes"), id="a")

@@ -62,7 +62,9 @@ CONFLICTS = [
 
 @pytest.mark.parametrize("into_the_fork", [False, True], ids=["into-origin", "into-fork"])
 @pytest.mark.parametrize("swapped", [False, True], ids=["", "swapped"])
-@pytest.mark.parametrize(("one", "two", "expected"), [case[1:] for case in AGREED], ids=[c[0] for c in AGREED])
+@pytest.mark.parametrize(
+    ("one", "two", "expected"), [case[1:] for case in AGREED], ids=[c[0] for c in AGREED]
+)
 def test_what_agrees_is_taken_over(
     one: Change, two: Change, expected: dict[str, str], swapped: bool, into_the_fork: bool
 ) -> None:
@@ -80,7 +82,9 @@ def test_what_agrees_is_taken_over(
 
 
 @pytest.mark.parametrize("into_the_fork", [False, True], ids=["into-origin", "into-fork"])
-@pytest.mark.parametrize(("one", "two", "contested"), [c[1:] for c in CONFLICTS], ids=[c[0] for c in CONFLICTS])
+@pytest.mark.parametrize(
+    ("one", "two", "contested"), [c[1:] for c in CONFLICTS], ids=[c[0] for c in CONFLICTS]
+)
 def test_what_does_not_agree_is_a_conflict_and_nothing_is_applied(
     one: Change, two: Change, contested: str, into_the_fork: bool
 ) -> None:

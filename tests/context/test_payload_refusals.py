@@ -9,8 +9,8 @@ import pytest
 from pydantic import BaseModel, Field, SecretStr
 from support import Note, Place, SpecialNote, commit
 
-from reactifact import Context
-from reactifact.errors import PayloadError
+from reactifact import Context, RuntimeResources, create_agent
+from reactifact.errors import InvalidName, PayloadError
 
 pytestmark = pytest.mark.anyio
 
@@ -97,8 +97,52 @@ def test_the_secret_is_not_in_the_message() -> None:
 
 @params
 async def test_an_edit_that_is_refused_writes_nothing(data: BaseModel, says: str, place: Place) -> None:
-    with pytest.raises(PayloadError, match=f"(?s){says}"):
+    async def edit() -> None:
         async with place.store().edit("s") as context:
             context.create(Note(text="first"), id="first")
             context.create(data, id="bad")
+
+    with pytest.raises(PayloadError, match=f"(?s){says}"):
+        await edit()
     assert not await place.store().has_session("s")
+
+
+@pytest.mark.parametrize(
+    "link",
+    [("first", "\ud800", "n"), ("first", "cites", "\ud800"), ("", "cites", "n"), ("\ud800", "cites", "n")],
+)
+async def test_better_7_a_link_that_cannot_be_stored_leaves_nothing(link: tuple[str, str, str]) -> None:
+    def work(call: Any) -> None:
+        call.effects.create(Note(text="first"), id="first")
+        call.effects.link(*link)
+
+    context = Context()
+    with pytest.raises(InvalidName):
+        await commit(context, work)
+    assert set(context.snapshot()) == {"kick"}
+    with pytest.raises(InvalidName):
+        context.link(*link)
+    context.branch()  # what is left can be committed
+    assert (context.version, context.relations()) == (0, [])
+
+
+async def test_names_and_messages_that_cannot_be_stored_are_refused_at_once(place: Place) -> None:
+    with pytest.raises(InvalidName, match="agent"):
+        create_agent("\ud800")
+    with pytest.raises(InvalidName, match="principal"):
+        Context(RuntimeResources(principal="\ud800")).create(Note())
+    context = Context()
+    fork = context.branch()
+    fork.create(Note(), id="n")
+    with pytest.raises(InvalidName, match="message"):
+        context.merge(fork, message="\ud800")
+    assert (context.snapshot(), context.version) == ({}, 0)
+    for words in ({"author": "\ud800"}, {"message": "\ud800"}):
+        with pytest.raises(InvalidName):
+            await _edited(place, **words)
+    assert not await place.store().has_session("s")
+
+
+async def _edited(place: Place, **words: Any) -> None:
+    async with place.store().edit("s", **words) as context:
+        context.create(Note(), id="n")

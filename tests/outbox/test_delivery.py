@@ -201,9 +201,7 @@ async def test_each_failure_counts_an_attempt() -> None:
 async def test_better_9_intent_and_failure_are_stored_before_arun_raises(place: Place) -> None:
     session = await opened(place)
     with pytest.raises(ConnectionError):
-        await Runtime(
-            session.context, [notifier()], session=session, dispatcher=Outside("notify:o")
-        ).arun()
+        await Runtime(session.context, [notifier()], session=session, dispatcher=Outside("notify:o")).arun()
     context = await place.load("s")
     assert context.version == 1
     assert [found.author for found in context.history()] == ["notifier"]
@@ -244,6 +242,36 @@ async def test_an_error_without_a_text_is_named_by_its_class() -> None:
     with pytest.raises(ConnectionResetError):
         await Runtime(context, [notifier()], dispatcher=send).arun()
     assert action(context, "notify:o").error == "ConnectionResetError"
+
+
+async def test_a_failure_whose_text_cannot_be_stored_is_recorded_all_the_same(place: Place) -> None:
+    def send(context: Context, artifact: Artifact[PendingAction]) -> None:
+        raise ConnectionError("no such file: \udcff.pdf")
+
+    session = await opened(place)
+    runtime = Runtime(session.context, [notifier()], session=session, dispatcher=send)
+    with pytest.raises(ConnectionError, match="no such file"):
+        await runtime.arun()
+    found = action(await place.load("s"), "notify:o")
+    assert (found.status, found.attempts, found.error) == ("failed", 1, r"no such file: \udcff.pdf")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_on_dispatch_error_may_be_async_and_may_fail(fails: bool) -> None:
+    reported: list[str] = []
+
+    async def report(artifact: Artifact[PendingAction], error: BaseException) -> None:
+        await anyio.lowlevel.checkpoint()
+        reported.append(artifact.id)
+        if fails:
+            raise RuntimeError("the callback fails as well")
+
+    context, outside = ordered("a", "b"), Outside("notify:a")
+    runtime = Runtime(context, [notifier()], dispatcher=outside, on_dispatch_error=report)
+    with pytest.raises(ConnectionError, match="notify:a"):
+        await runtime.arun()
+    assert reported == ["action:notify:a"]
+    assert outside.sent == ["notify:b"]
 
 
 # -- barriers -----------------------------------------------------------------------------------------
@@ -417,7 +445,7 @@ async def test_better_50_a_dispatched_action_is_not_sent_again_by_retry(place: P
     session, outside = await opened(place), Outside()
     await Runtime(session.context, [notifier()], session=session, dispatcher=outside).arun()
     for context in (session.context, await place.load("s")):
-        with pytest.raises(ValueError, match="action:notify:o.*dispatched"):
+        with pytest.raises(ValueError, match=r"action:notify:o.*dispatched"):
             context.retry_action("action:notify:o")
         assert action(context, "notify:o").status == "dispatched"
 
@@ -486,7 +514,7 @@ async def test_under_per_turn_the_outbox_drains_once_after_the_save(place: Place
 
     async def send(context: Context, artifact: Artifact[PendingAction]) -> None:
         stored = await place.load("s")
-        assert [found.id for found in stored.pending_actions()][0] == artifact.id
+        assert stored.pending_actions()[0].id == artifact.id
         order.append(f"send {artifact.data.idempotency_key}")
 
     session = await opened(place, "a", "b")
@@ -545,7 +573,7 @@ async def test_actions_planned_by_a_reaction_to_a_delivery_are_sent_in_the_same_
 
 async def test_a_failed_agent_sends_nothing_that_generation() -> None:
     class Broken(Agent):
-        consumes = [Consume(Order)]
+        consumes = (Consume(Order),)
 
         async def run(self, event: Any, context: Context) -> None:
             raise ConnectionError("agent")

@@ -143,9 +143,7 @@ async def test_isolated_errors_let_the_others_go_on() -> None:
 
     context = asked()
     agents = [Flaky("bad", ConnectionError("no route")), Flaky("ok")]
-    runtime = Runtime(
-        context, [flaky.agent for flaky in agents], isolate_errors=True, on_agent_error=report
-    )
+    runtime = Runtime(context, [flaky.agent for flaky in agents], isolate_errors=True, on_agent_error=report)
     assert await runtime.arun() == 2
     assert reported == [("bad", "q", "no route")]
     assert runtime.last_stats is not None
@@ -228,9 +226,7 @@ async def test_better_5_an_error_in_the_callback_is_isolated_too() -> None:
 
     context = asked()
     agents = [Flaky("bad", ConnectionError("no route")), Flaky("ok")]
-    runtime = Runtime(
-        context, [flaky.agent for flaky in agents], isolate_errors=True, on_agent_error=report
-    )
+    runtime = Runtime(context, [flaky.agent for flaky in agents], isolate_errors=True, on_agent_error=report)
     assert await runtime.arun() == 2
     assert [found.author for found in context.history()] == ["ok"]
 

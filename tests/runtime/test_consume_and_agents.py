@@ -244,11 +244,11 @@ def test_triggers_come_from_argument_then_class_then_consumes() -> None:
     mine = Trigger(DELETED, Order)
 
     class Attributed(Agent):
-        consumes = [Consume(Note)]
-        triggers = [Trigger(CREATED, Order)]
+        consumes = [Consume(Note)]  # noqa: RUF012 - a list is how most write it
+        triggers = [Trigger(CREATED, Order)]  # noqa: RUF012
 
     class Derived(Agent):
-        consumes = [Consume(Note)]
+        consumes = (Consume(Note),)
 
     event = Event(CREATED, Order, "o")
     assert Attributed(triggers=[mine]).triggers == [mine]
@@ -261,15 +261,15 @@ def test_triggers_come_from_argument_then_class_then_consumes() -> None:
 
 
 def test_wrong_members_are_type_errors() -> None:
-    with pytest.raises(TypeError, match="'x'.*consumes"):
+    with pytest.raises(TypeError, match=r"'x'.*consumes"):
         create_agent("x", consumes=[Note])  # type: ignore[list-item]
-    with pytest.raises(TypeError, match="'x'.*produces"):
+    with pytest.raises(TypeError, match=r"'x'.*produces"):
         create_agent("x", produces=[lambda call: None])  # type: ignore[list-item]
 
     class Wrong(Agent):
-        produces = [Note]  # type: ignore[list-item]
+        produces = (Note,)  # type: ignore[assignment]
 
-    with pytest.raises(TypeError, match="'Wrong'.*produces"):
+    with pytest.raises(TypeError, match=r"'Wrong'.*produces"):
         Wrong()
 
 
@@ -305,7 +305,7 @@ def test_inputs_are_collected_once_each() -> None:
 
 async def test_a_subclass_may_override_run() -> None:
     class Shouter(Agent):
-        consumes = [Consume(Question)]
+        consumes = (Consume(Question),)
 
         async def run(self, event: Event | None, context: Context) -> Patch | None:
             assert event is not None

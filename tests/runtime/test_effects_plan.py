@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import anyio
 import pytest
 from support import Note, Order, Question, commit, live
 
 from reactifact import (
     Agent,
     Artifact,
+    Consume,
     Context,
     Create,
     Delete,
@@ -20,11 +22,14 @@ from reactifact import (
     Patch,
     PendingAction,
     PendingQuestion,
+    ProduceCall,
     Runtime,
     RuntimeResources,
     Trigger,
     Unlink,
     Update,
+    create_agent,
+    produce,
 )
 from reactifact.effects import current_effects
 from reactifact.errors import IntentConflict
@@ -80,10 +85,10 @@ def test_better_29_a_factory_that_repeats_itself_is_refused() -> None:
     context = Context(RuntimeResources(id_factory=lambda kind: "same"))
     effects = Effects(context)
     effects.create(Note())
-    with pytest.raises(ValueError, match="'same'.*taken"):
+    with pytest.raises(ValueError, match=r"'same'.*taken"):
         effects.create(Note())
     context.create(Note(text="there"), id="same")
-    with pytest.raises(ValueError, match="'same'.*taken"):
+    with pytest.raises(ValueError, match=r"'same'.*taken"):
         Effects(context).create(Note())
 
 
@@ -273,7 +278,7 @@ async def test_all_effects_of_one_execution_are_one_commit() -> None:
 
 async def test_a_returned_patch_comes_before_the_effects() -> None:
     class Both(Agent):
-        triggers = [Trigger(EventType.ARTIFACT_CREATED, Question)]
+        triggers = (Trigger(EventType.ARTIFACT_CREATED, Question),)
 
         async def run(self, event: Event | None, context: Context) -> Patch:
             effects = current_effects()
@@ -296,6 +301,29 @@ async def test_current_effects_is_there_only_inside_a_produce() -> None:
     await commit(context, lambda call: seen.append((current_effects(), call.effects)))
     assert seen[0][0] is seen[0][1]
     assert current_effects() is None
+
+
+async def test_current_effects_is_its_own_for_each_concurrent_execution() -> None:
+    started = [anyio.Event(), anyio.Event()]
+    pairs: list[bool] = []
+
+    def meeting(number: int) -> Agent:
+        @produce(Note)
+        async def meet(call: ProduceCall) -> None:
+            mine = current_effects()
+            started[number].set()
+            await started[1 - number].wait()
+            pairs.append(mine is current_effects() is call.effects)
+            call.effects.create(Note(text=f"by {number}"), id=f"n{number}")
+
+        return create_agent(f"agent {number}", consumes=[Consume(Question)], produces=[meet])
+
+    context = Context()
+    context.create(Question(text="?"), id="q")
+    await Runtime(context, [meeting(0), meeting(1)], max_concurrency=2).arun()
+    assert pairs == [True, True]
+    assert [len(found.operations) for found in context.history()] == [1, 1]
+    assert [found.author for found in context.history()] == ["agent 0", "agent 1"]
 
 
 async def test_execute_gives_the_patch_and_applies_nothing() -> None:

@@ -76,9 +76,9 @@ def test_the_blocking_forms() -> None:
 
 async def test_the_blocking_forms_name_the_way_out_inside_a_loop() -> None:
     runtime = Runtime(Context())
-    with pytest.raises(RuntimeError, match="await runtime.arun"):
+    with pytest.raises(RuntimeError, match=r"await runtime.arun"):
         runtime.run()
-    with pytest.raises(RuntimeError, match="await runtime.arun_once"):
+    with pytest.raises(RuntimeError, match=r"await runtime.arun_once"):
         runtime.run_once()
 
 
@@ -344,5 +344,5 @@ async def test_a_stored_turn_is_the_same_as_one_in_memory(place: Place) -> None:
     context = await place.load("s")
     assert [found.data.text for found in context.list_artifacts(Echo)] == ["RE: WHY"]
     assert [found.author for found in context.history()] == ["answerer", "echoer"]
-    assert [found.reads[0].artifact_id for found in context.history()][0] == "q"
+    assert context.history()[0].reads[0].artifact_id == "q"
     assert EventType.ARTIFACT_CREATED not in [event.type for event in context.pending_events()]

@@ -90,7 +90,7 @@ async def test_a_bare_produce_does_nothing_and_widens_what_may_be_created() -> N
     async def both(call: ProduceCall) -> list[Any]:
         return [Answer(text="a"), Echo(text="e")]
 
-    with pytest.raises(ValueError, match="not declared in produces.*also_creates"):
+    with pytest.raises(ValueError, match=r"not declared in produces.*also_creates"):
         await run(asked(), both)
     for bare in (Produce(Echo), Produce[Echo]()):
         context = asked()
@@ -116,7 +116,7 @@ async def test_an_undeclared_type_is_refused_and_nothing_is_committed() -> None:
         call.effects.create(SpecialNote(text="a subclass is another type"))
 
     context = asked()
-    with pytest.raises(ValueError, match="'agent'.*SpecialNote.*not declared in produces.*also_creates"):
+    with pytest.raises(ValueError, match=r"'agent'.*SpecialNote.*not declared in produces.*also_creates"):
         await run(context, wrong)
     assert context.version == 0
     assert context.list_artifacts(Note) == []
@@ -126,7 +126,7 @@ async def test_an_undeclared_type_is_refused_and_nothing_is_committed() -> None:
 @pytest.mark.parametrize("produces", [None, []])
 async def test_nothing_is_checked_without_produces(produces: Any) -> None:
     class Free(Agent):
-        consumes = [Consume(Question)]
+        consumes = (Consume(Question),)
 
         async def run(self, event: Any, context: Context) -> Patch:
             return Patch().create(Answer(text="free"))
@@ -279,8 +279,8 @@ async def test_inputs_behave_like_a_list() -> None:
         assert call.inputs[-1].id == "q2"
         assert [found.id for found in call.inputs[1:]] == ["q1", "q2"]
         assert call.inputs == list(call.inputs)
-        assert call.inputs + [call.inputs[0]] == [*call.inputs, call.inputs[0]]
-        assert [call.inputs[0]] + call.inputs == [call.inputs[0], *call.inputs]
+        assert call.inputs + [call.inputs[0]] == [*call.inputs, call.inputs[0]]  # noqa: RUF005
+        assert [call.inputs[0]] + call.inputs == [call.inputs[0], *call.inputs]  # noqa: RUF005
         assert call.inputs[0] in call.inputs
         assert bool(call.inputs)
         checked.append(ids)

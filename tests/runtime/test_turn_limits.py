@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
-from typing import Any
 
 import anyio
 import pytest
@@ -145,9 +144,7 @@ async def test_better_1_what_max_runs_cut_runs_after_a_reload(place: Place) -> N
     session = await place.store().open("s")
     for number in range(3):
         session.context.create(Order(item="x"), id=f"o{number}")
-    runtime = Runtime(
-        session.context, [echo_orders(log)], session=session, budget=Budget(max_runs=1)
-    )
+    runtime = Runtime(session.context, [echo_orders(log)], session=session, budget=Budget(max_runs=1))
     assert await runtime.arun() == 1
     reopened = await place.store().open("s")
     assert [event.artifact_id for event in reopened.context.pending_events()] == ["o1", "o2"]
@@ -242,9 +239,7 @@ async def test_the_deadline_cancels_the_generation_and_keeps_its_events(
     session = await place.store().open("s", RuntimeResources(clock=clock))
     session.context.create(Question(text="why"), id="q")
     agent = create_agent("x", consumes=[Consume(Question)], produces=[slow])
-    runtime = Runtime(
-        session.context, [agent], limit, session=session, budget=Budget(max_seconds=30)
-    )
+    runtime = Runtime(session.context, [agent], limit, session=session, budget=Budget(max_seconds=30))
     await runtime.arun()
     assert runtime.outcome == RunOutcome.BUDGET_TIME_EXCEEDED
     assert clock.slept == [30]

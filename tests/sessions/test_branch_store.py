@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support import Note, Place, Question, answering_agents, commit, fsck, git, live
+from support import Answer, Echo, Note, Place, Question, answering_agents, commit, fsck, git, live
 
 from reactifact import Context, MergeConflict, Runtime
 from reactifact.commit import Read
@@ -178,7 +178,7 @@ async def test_better_20_a_merge_commit_has_two_parents_and_keeps_everything(git
     assert git(git_place.path, "rev-parse", "s/b").strip() == parents[1]
     assert "answerer: create Answer" in git(git_place.path, "log", "--format=%s", "s/main")
     stored = await git_place.load("s")
-    answer, echo = (found for found in stored.list_artifacts() if found.data_type.endswith(("Answer", "Echo")))
+    (answer,), (echo,) = stored.list_artifacts(Answer), stored.list_artifacts(Echo)
     reads = branch.history()[0].reads
     assert reads == [Read("q", 0)]
     assert answer.created_by_commit == branch.history()[0].id
@@ -213,7 +213,7 @@ async def test_better_22_a_branch_saved_without_a_fork_still_has_a_base(place: P
     assert contents(await place.load("s", "copy"))["z"] == "same"
 
 
-async def test_branches_of_separate_stores_merge(tmp_path: object, place: Place) -> None:
+async def test_branches_of_separate_stores_merge(place: Place) -> None:
     other_place = Place(None)
     main, other = await started(place), await started(other_place)
     main.update("z", Note(text="ours"))
@@ -239,3 +239,41 @@ async def test_a_context_over_memory_is_saved_with_its_history(place: Place) -> 
     assert loaded.snapshot() == context.snapshot()
     if place.path is not None:
         fsck(place.path)
+
+
+async def test_a_fork_of_a_fork_that_was_never_saved(place: Place) -> None:
+    middle = (await started(place)).branch()
+    middle.create(Note(text="of the middle"), id="m")
+    leaf = middle.branch()
+    leaf.create(Note(text="of the leaf"), id="l")
+    middle.update("m", Note(text="later"))
+    await save(place, leaf, "leaf")
+    assert contents(await place.load("s", "leaf")) == {
+        "a": "old",
+        "z": "same",
+        "m": "of the middle",
+        "l": "of the leaf",
+    }
+    await save(place, middle, "middle")
+    merged = await place.load("s", "leaf")
+    merged.merge(await place.load("s", "middle"))
+    assert contents(merged)["m"] == "later"
+    if place.path is not None:
+        fsck(place.path)
+
+
+async def test_relations_merge_after_a_reload(place: Place) -> None:
+    context = await started(place)
+    for relation in ("cites", "uses"):
+        context.link("a", relation, "z")
+    await place.store().save_session("s", context)
+    await save(place, context.branch(), "b")
+    branch, main = await place.load("s", "b"), await place.load("s")
+    branch.unlink("a", "cites")
+    branch.link("z", "cites", "a")
+    main.unlink("a", "uses")
+    await save(place, branch, "b")
+    main.merge(await place.load("s", "b"))
+    await place.store().save_session("s", main)
+    found = [(r.source_id, r.relation, r.target_id) for r in (await place.load("s")).relations()]
+    assert found == [("z", "cites", "a")]

@@ -194,7 +194,9 @@ async def test_resources_are_handed_through(place: Place) -> None:
     assert loaded.resources is resources
 
 
-@pytest.mark.parametrize("name", ["a:b", "branch:x:y", "\u0441\u0435\u0441\u0441\u0438\u044f" * 10, " ", "main"])
+@pytest.mark.parametrize(
+    "name", ["a:b", "branch:x:y", "\u0441\u0435\u0441\u0441\u0438\u044f" * 10, " ", "main"]
+)
 async def test_odd_session_ids(name: str, place: Place) -> None:
     session = await place.store().open(name)
     session.context.create(Note(text=name), id="n")

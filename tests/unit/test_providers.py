@@ -19,7 +19,6 @@ from reactifact.providers import (
     Message,
 )
 
-
 VECTOR_OF_TEA = [0.980313217546, -0.197448716138]
 
 
@@ -51,7 +50,8 @@ def test_a_request_has_defaults_of_its_own() -> None:
 
 
 def test_the_providers_are_abstract() -> None:
-    for kind in (LLMProvider, EmbeddingProvider):
+    kinds: list[Any] = [LLMProvider, EmbeddingProvider]
+    for kind in kinds:
         with pytest.raises(TypeError, match="abstract"):
             kind()
 
@@ -66,7 +66,8 @@ async def test_a_provider_that_cannot_stream_yields_the_whole() -> None:
         async def complete(self, request: LLMRequest) -> LLMResponse:
             return LLMResponse("whole answer", finish_reason="stop", usage={"prompt_tokens": 2})
 
-    assert await streamed(Plain(), asking()) == [LLMResponseChunk("whole answer", "stop", {"prompt_tokens": 2})]
+    whole = LLMResponseChunk("whole answer", "stop", {"prompt_tokens": 2})
+    assert await streamed(Plain(), asking()) == [whole]
 
 
 @pytest.mark.anyio

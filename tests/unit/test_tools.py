@@ -167,11 +167,12 @@ def test_what_no_model_can_call_is_refused() -> None:
     def named(**values: int) -> None: ...
     def bare(value: int, /) -> None: ...
 
-    for function, message in [
+    cases: list[tuple[Any, str]] = [
         (star, "takes any number of values"),
         (named, "takes any names"),
         (bare, "is positional-only"),
-    ]:
+    ]
+    for function, message in cases:
         with pytest.raises(TypeError, match=message):
             tool(function)
     with pytest.raises(TypeError, match="not of int"):
@@ -195,7 +196,7 @@ def test_an_annotation_that_cannot_be_resolved_is_named() -> None:
 
     def use(thing: Local) -> None: ...
 
-    with pytest.raises(TypeError, match="tool 'use' cannot be resolved.*Local.*top level"):
+    with pytest.raises(TypeError, match=r"tool 'use' cannot be resolved.*Local.*top level"):
         tool(use)
 
 

@@ -74,9 +74,10 @@ def test_a_view_does_not_change_the_context() -> None:
 
 @pytest.mark.anyio
 async def test_a_view_of_a_stored_session(place: Place) -> None:
-    async with place.store().open("s1") as session:
-        session.context.create(Note(text="one"), id="n1")
-        session.context.create(Answer(text="two"), id="a1")
+    session = await place.store().open("s1")
+    session.context.create(Note(text="one"), id="n1")
+    session.context.create(Answer(text="two"), id="a1")
+    await session.save()
     assert ids((await place.load("s1")).view((Answer, Note))) == ["n1", "a1"]
 
 
