@@ -29,9 +29,7 @@ class World:
         self.sent.append(action.data.idempotency_key)
 
 
-def _runtime(
-    session: Session, dispatcher: Callable[..., Awaitable[None]], *agents: Agent
-) -> Runtime:
+def _runtime(session: Session, dispatcher: Callable[..., Awaitable[None]], *agents: Agent) -> Runtime:
     return Runtime(
         session.context,
         agents=list(agents) or [notifier()],
@@ -98,10 +96,7 @@ async def merged_branches(store: SessionStore) -> str:
     assert world.sent == []
     await _runtime(session, world).arun()
     assert (len(forks), intents, world.sent) == (2, 1, ["notify:42"])
-    return (
-        f"two merged branches branches={len(forks)} intents-after-merge={intents} "
-        f"sent={len(world.sent)}"
-    )
+    return f"two merged branches branches={len(forks)} intents-after-merge={intents} sent={len(world.sent)}"
 
 
 async def replayed(store: SessionStore) -> str:
@@ -148,10 +143,12 @@ async def retried_by_the_application(store: SessionStore) -> str:
     async def patient(context: Context, action: Artifact[PendingAction]) -> None:
         for attempt in range(3):
             try:
-                return await world(context, action)
+                await world(context, action)
             except ConnectionError:
                 if attempt == 2:
                     raise
+            else:
+                return
 
     session.context.create(ORDER, id="order:42")
     await _runtime(session, patient).arun()

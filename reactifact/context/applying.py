@@ -119,18 +119,21 @@ def _refresh(item: Prepared, live: Meta, working: Working, origin: Origin, op_ty
     return Write(live.id, meta.version, "update")
 
 
-def refuse_unequal_intents(patches: Iterable[list[Prepared]]) -> None:
-    """Refuse two different actions under one key in one generation. Raises `IntentConflict`."""
-    planned: dict[str, Prepared] = {}
+def refuse_unequal_intents(patches: Iterable[list[Prepared]], planned: dict[str, Encoded]) -> None:
+    """Refuse two different actions under one key in one generation. Raises `IntentConflict`.
+
+    `planned` holds the actions of the executions before, by id; these join them unless one is refused.
+    """
+    own: dict[str, Encoded] = {}
     for patch in patches:
         for item in patch:
             if item.encoded is None or item.encoded.type_id != ACTION_TYPE:
                 continue
-            known = planned.setdefault(item.artifact_id, item)
-            assert known.encoded is not None
-            if known.encoded.payload != item.encoded.payload:
+            known = own.setdefault(item.artifact_id, planned.get(item.artifact_id, item.encoded))
+            if known.payload != item.encoded.payload:
                 raise IntentConflict(
                     f"two different actions were planned as {item.artifact_id!r} in one generation: "
-                    f"{known.encoded.payload.decode()} and {item.encoded.payload.decode()}; "
+                    f"{known.payload.decode()} and {item.encoded.payload.decode()}; "
                     f"give each intent a key of its own"
                 )
+    planned.update(own)

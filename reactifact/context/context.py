@@ -7,9 +7,7 @@ commit. Inside an execution every method works on that execution's own view (`sc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
-from datetime import datetime
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import anyio
@@ -17,20 +15,15 @@ from pydantic import BaseModel
 
 from ..errors import StoreError
 from ..store.database import Database
-from ..store.layout import ListingRecord, ReadRecord
 from ..store.ledger import Ledger
-from ..store.line import MAIN, Line, new_change_id
+from ..store.line import MAIN, Line
 from ..store.memory import MemoryBackend
-from ..store.merge import MergePlan
-from ..store.records import CommitRecord
-from ..store.state import Origin, State
 from . import delivery, log, merging, staleness, views
-from .applying import Prepared, apply
 from .artifacts import Artifact
 from .codec import dump
-from .commits import Commit, Write
+from .commits import Commit
+from .committing import Committer
 from .events import Event, EventType, QueueEntry
-from .held import HeldKey, HeldResult, file_name
 from .interrupts import PendingAction, PendingQuestion
 from .relations import Relation
 from .resources import RuntimeResources
@@ -65,50 +58,20 @@ class Context:
 
     def _open(self, line: Line, resources: RuntimeResources | None) -> None:
         self.resources = resources if resources is not None else RuntimeResources()
-        self._line = line
         self.publish_lock = anyio.Lock()
-        self._queue: list[QueueEntry] = []
+        self.commits = Committer(line, self.resources)
         self._hub: EventHub | None = None
-        self.held: dict[HeldKey, HeldResult] = {}  # for the runtime; change it with `hold`
-        self._main = self._new_working()
-        self._main.tracks_staleness = line.record is None
-        if line.record is not None:
-            self._queue = [QueueEntry.from_dict(entry) for entry in line.record.queue]
-            self._queue += delivery.missed(line)
-            self.held = {found.key: found for found in map(HeldResult.decode, line.state.held())}
-
-    def _new_working(self) -> Working:
-        durable = not isinstance(self._line.database.backend, MemoryBackend)
-        return Working(
-            self._line.state,
-            self._line.ledger,
-            self.resources,
-            durable=durable,
-            branch=self._line.branch,
-        )
 
     def _view(self) -> Working:
         scope = current_scope()
         if scope is not None and scope.context is self:
             return scope.working
-        return self._main
-
-    def _direct(self) -> Origin:
-        return Origin(self.principal, self.resources.clock.now())
-
-    @property
-    def principal(self) -> str:
-        """The author of direct changes: `resources.principal`, else `application`."""
-        who = self.resources.principal
-        if who is None:
-            return APPLICATION
-        check_text(str(who), "principal")
-        return str(who)
+        return self.commits.working
 
     @property
     def line(self) -> Line:
         """The branch of the store that this context works on (for the layers above)."""
-        return self._line
+        return self.commits.line
 
     @property
     def working(self) -> Working:
@@ -123,7 +86,7 @@ class Context:
         Raises `PayloadError` when the data would not come back equal from the store, `InvalidName`
         for an id that cannot be stored.
         """
-        return self._view().create(data, id, self._direct())
+        return self._view().create(data, id, self.commits.origin())
 
     def get(self, id: str) -> Artifact[Any] | None:
         """Return a live artifact, or `None`. Raises `ArtifactMutated` after an in-place change."""
@@ -131,11 +94,11 @@ class Context:
 
     def update(self, id: str, new_data: BaseModel) -> Artifact[Any] | None:
         """Replace the data of an artifact; equal data changes nothing; `None` when absent."""
-        return self._view().update(id, new_data, self._direct())
+        return self._view().update(id, new_data, self.commits.origin())
 
     def delete(self, id: str) -> bool:
         """Remove an artifact; its relations stay, dangling. Returns whether it was there."""
-        return self._view().delete(id, self._direct()) is not None
+        return self._view().delete(id, self.commits.origin()) is not None
 
     def list_artifacts(self, type: type[BaseModel] | None = None) -> list[Artifact[Any]]:
         """Return the live artifacts of a type and its subclasses, in order of creation."""
@@ -208,23 +171,23 @@ class Context:
 
     def has_actions(self) -> bool:
         """Tell, at no cost, whether the branch waits for any delivery at all."""
-        state = self._line.state
+        state = self.commits.line.state
         return state.roots.outbox is not None or bool(state.intents)
 
     def mark_dispatched(self, id: str) -> Artifact[PendingAction] | None:
         """Record that an action was delivered; `None` for an id that is no action."""
-        return delivery.mark(self._main, id, "dispatched", None, self.resources.clock.now())
+        return delivery.mark(self.commits.working, id, "dispatched", None, self.resources.clock.now())
 
     def mark_failed(self, id: str, error: str | None = None) -> Artifact[PendingAction] | None:
         """Record that a delivery failed; `None` for an id that is no action."""
-        return delivery.mark(self._main, id, "failed", error, self.resources.clock.now())
+        return delivery.mark(self.commits.working, id, "failed", error, self.resources.clock.now())
 
     def retry_action(self, id: str) -> Artifact[PendingAction] | None:
         """Let a failed action be delivered again; `None` for an id that is no action.
 
         Raises `ValueError` for one that was dispatched: a resend is a new key.
         """
-        return delivery.rearm(self._main, id, self.resources.clock.now())
+        return delivery.rearm(self.commits.working, id, self.resources.clock.now())
 
     def interrupt(
         self, question: str, *, kind: str = "general", notes: dict[str, Any] | None = None
@@ -257,17 +220,10 @@ class Context:
 
     # -- events --------------------------------------------------------------------------------
 
-    def _gather(self) -> list[QueueEntry]:
-        """Move the events of direct changes into the queue, and return the queue."""
-        if self._main.events:
-            self._queue += [QueueEntry(event) for event in self._main.events]
-            self._main.events = []
-        return self._queue
-
     @property
     def queue(self) -> list[QueueEntry]:
         """The events and the agents still owed (for the runtime)."""
-        return self._gather()
+        return self.commits.gather()
 
     def track_staleness(self) -> None:
         """Queue STALE events from now on, and those of the updates that still wait.
@@ -275,9 +231,9 @@ class Context:
         A context that began empty does so from the start; one that was loaded begins when somebody
         asks, because it has to read the bookkeeping of everything once.
         """
-        if not self._main.tracks_staleness:
-            self._main.tracks_staleness = True
-            staleness.add_events(self._main, self._gather())
+        if not self.commits.working.tracks_staleness:
+            self.commits.working.tracks_staleness = True
+            staleness.add_events(self.commits.working, self.commits.gather())
 
     def stale_artifacts(self) -> list[Artifact[Any]]:
         """Return what was written by a commit that read something at an older version."""
@@ -289,20 +245,20 @@ class Context:
 
     def pending_events(self) -> list[Event]:
         """Return the queued events; the queue is untouched."""
-        if any(entry.event.type == EventType.ARTIFACT_UPDATED for entry in self._gather()):
+        if any(entry.event.type == EventType.ARTIFACT_UPDATED for entry in self.commits.gather()):
             self.track_staleness()
-        return [entry.event for entry in self._gather()]
+        return [entry.event for entry in self.commits.gather()]
 
     def drain_events(self) -> list[Event]:
         """Return the queued events and empty the queue."""
         events = self.pending_events()
-        self._queue.clear()
+        self.commits.queue.clear()
         return events
 
     def consume_events(self, batch: Sequence[Event]) -> None:
         """Remove exactly these event objects from the queue."""
         gone = {id(event) for event in batch}
-        self._queue[:] = [entry for entry in self._gather() if id(entry.event) not in gone]
+        self.commits.queue[:] = [entry for entry in self.commits.gather() if id(entry.event) not in gone]
 
     # -- announcements -------------------------------------------------------------------------
 
@@ -322,21 +278,30 @@ class Context:
         if self._hub is not None:
             self._hub.unsubscribe(queue)
 
+    def discard_held(self) -> int:
+        """Drop the results that a failed or cut generation left behind; return how many went.
+
+        Their executions run again.
+        """
+        count = len(self.commits.held)
+        self.commits.hold([])
+        return count
+
     # -- history -------------------------------------------------------------------------------
 
     @property
     def version(self) -> int:
         """The number of applied commits; direct changes do not count."""
-        return self._line.version
+        return self.commits.line.version
 
     @property
     def head_id(self) -> str | None:
         """The id of the last applied commit, or `None`."""
-        return self._line.head
+        return self.commits.line.head
 
     def history(self) -> list[Commit]:
         """Return the applied commits, the oldest first."""
-        return log.commits(self._line)
+        return log.commits(self.commits.line)
 
     commit_log = history
 
@@ -345,165 +310,7 @@ class Context:
 
         Raises `ValueError` unless `0 <= a <= b <= version`.
         """
-        return log.diff(self._line, a, b)
-
-    # -- committing (for the runtime and the session layer) -------------------------------------
-
-    def begin(self) -> None:
-        """Make the first, empty commit of the branch, if it has none."""
-        if self._line.record is None:
-            self._line.begin_session(self.resources.clock.now())
-
-    def commit_direct(self, *, author: str | None = None, message: str = "") -> None:
-        """Make one commit of the direct changes since the last commit, if there are any."""
-        self._gather()
-        main = self._main
-        if not main.operations:
-            return
-        main.check_loaded()
-        self._commit(
-            CommitRecord(
-                change=new_change_id(),
-                kind="direct",
-                session="",
-                branch="",
-                author=author or self.principal,
-                timestamp=self.resources.clock.now().isoformat(),
-                message=message,
-                operations=main.operations,
-            )
-        )
-
-    def commit_edit(self, *, author: str, message: str) -> None:
-        """Make one versioned commit of the direct changes since the last commit, if any."""
-        check_text(author, "author")
-        check_text(message, "message")
-        main = self._main
-        self._gather()
-        if not main.operations and main.state.is_clean:
-            return
-        main.check_loaded()
-        writes = [
-            [op["artifact_id"], op.get("version", 0), op["type"]]
-            for op in main.operations
-            if op["type"] in ("create", "update", "delete")
-        ]
-        change = new_change_id()
-        main.state.claim(Origin(author, self.resources.clock.now(), change))
-        self._commit(
-            CommitRecord(
-                change=change,
-                kind="edit",
-                session="",
-                branch="",
-                author=author,
-                timestamp=self.resources.clock.now().isoformat(),
-                message=message,
-                context_version=0,
-                operations=main.operations,
-                writes=writes,
-            )
-        )
-
-    def _commit(self, record: CommitRecord, parents: Sequence[str] = ()) -> CommitRecord:
-        delivery.settle(self._main)
-        done = self._line.commit(record, other_parents=parents)
-        self._main.operations = []
-        return done
-
-    def apply_direct(self, prepared: Iterable[Prepared]) -> None:
-        """Apply what an execution changed directly, as a direct commit of its own."""
-        apply(prepared, self._main, self._direct())
-        self.commit_direct()
-
-    def commit_patch(self, prepared: Iterable[Prepared], note: CommitRecord) -> CommitRecord:
-        """Apply a prepared patch and commit it under what `note` says of author, reads and cause.
-
-        The direct changes made before must have been committed.
-        """
-        origin = Origin(
-            author=note.author,
-            when=datetime.fromisoformat(note.timestamp),
-            commit=note.change,
-            reads=tuple(ReadRecord(*raw) for raw in note.reads),
-            listings=tuple(ListingRecord(*raw) for raw in note.listings),
-        )
-        writes = apply(prepared, self._main, origin)
-        self._gather()
-        record = _completed(note, self._main.operations, writes)
-        return self._commit(record)
-
-    def note_queue(self) -> None:
-        """Let the newest commit say what the queue holds; make a commit where it cannot."""
-        self.commit_direct()
-        queue = [entry.to_dict() for entry in self._gather() if entry.owed is None or entry.owed]
-        if self._line.set_queue(queue):
-            self.commit_note("reactifact: note what is left to react to")
-            self._line.set_queue(queue)
-
-    def commit_name(self) -> None:
-        """Make a commit that holds the line's session and branch whole, where its ref cuts them."""
-        self.commit_note("reactifact: note the whole name of the branch")
-
-    def commit_note(self, message: str) -> None:
-        """Make a commit of bookkeeping alone."""
-        self._commit(
-            CommitRecord(
-                change=new_change_id(),
-                kind="queue",
-                session="",
-                branch="",
-                author="reactifact",
-                timestamp=self.resources.clock.now().isoformat(),
-                message=message,
-            )
-        )
-
-    def note_simulated(self, actions: Sequence[Artifact[PendingAction]]) -> None:
-        """Commit that actions would have been sent; nothing is claimed outside this branch."""
-        if not actions:
-            return
-        self.commit_direct()
-        delivery.simulate(self._main, actions, self.resources.clock.now())
-        keys = ", ".join(action.data.idempotency_key for action in actions)
-        self.commit_note(f"reactifact: simulate {keys}")
-
-    def new_view(self, *, shared: State | None = None) -> Working:
-        """Return a view of its own over the committed state (or the snapshot `shared`)."""
-        state = self._line.snapshot() if shared is None else shared.twin()
-        return Working(
-            state,
-            self._line.ledger,
-            self.resources,
-            durable=False,
-            hold=True,
-            branch=self._line.branch,
-            change=self._line.change,
-        )
-
-    def hold(self, results: Iterable[HeldResult]) -> None:
-        """Keep exactly these results beside the queue; the next commit says so."""
-        self.held = {found.key: found for found in results}
-        files = {file_name(key): found.encode() for key, found in self.held.items()}
-        self._line.state.hold(files)
-
-    def discard_held(self) -> int:
-        """Drop the results that a failed or cut generation left behind; return how many went.
-
-        Their executions run again.
-        """
-        count = len(self.held)
-        self.hold([])
-        return count
-
-    def replace_line(self, line: Line) -> None:
-        """Go on over another line (a reload); live artifacts show what it holds."""
-        self._line = line
-        self._main.state = line.state
-        self._main.ledger = line.ledger
-        self._main.operations, self._main.events = [], []
-        self._main.delivered = None
-        self._main.renew_all()
+        return log.diff(self.commits.line, a, b)
 
     # -- branches ------------------------------------------------------------------------------
 
@@ -515,11 +322,12 @@ class Context:
         record an intent on it, or when it is merged.
         """
         self._refuse_inside_an_execution("branch")
-        self.begin()
-        self.note_queue()
-        twin = Context.over(self._line.fork_off(name or "fork"), self.resources)
-        twin._queue = [
-            QueueEntry(entry.event, None if entry.owed is None else list(entry.owed)) for entry in self._queue
+        self.commits.begin()
+        self.commits.note_queue()
+        twin = Context.over(self.commits.line.fork_off(name or "fork"), self.resources)
+        twin.commits.queue = [
+            QueueEntry(entry.event, None if entry.owed is None else list(entry.owed))
+            for entry in self.commits.queue
         ]
         return twin
 
@@ -531,40 +339,20 @@ class Context:
         """
         self._refuse_inside_an_execution("merge")
         check_text(message, "merge message")
+        ours, theirs = self.commits.line, other.commits.line
         for side in (self, other):
-            side.begin()
-            side.note_queue()
-            side._line.seal()
-        plan = merging.plan(self._line, other._line)
+            side.commits.begin()
+            side.commits.note_queue()
+            side.commits.line.seal()
+        plan = merging.plan(ours, theirs)
         if plan.clashes:
-            name = f"branch {other._line.branch!r}"
-            raise merging.conflict(merging.Union(self._line.objects, other._line.objects), plan.clashes, name)
-        changed = merging.join_ledgers(self._line, other._line)
+            both = merging.Union(ours.objects, theirs.objects)
+            raise merging.conflict(both, plan.clashes, f"branch {theirs.branch!r}")
+        changed = merging.join_ledgers(ours, theirs)
         if not plan.is_empty:
-            self._apply_merge(plan, other, message)
+            self.commits.commit_merge(plan, theirs, message)
         for action_id in changed:
-            self._main.renew(action_id)
-
-    def _apply_merge(self, plan: MergePlan, other: Context, message: str) -> None:
-        now = self.resources.clock.now()
-        record = CommitRecord(
-            change=new_change_id(),
-            kind="merge",
-            session="",
-            branch="",
-            author="merge",
-            timestamp=now.isoformat(),
-            message=message,
-            context_version=0,
-            details={"branch": other._line.branch, "change": other._line.change},
-        )
-        origin = Origin("merge", now, record.change)
-        writes = merging.apply_plan(plan, self._main, other._line.state, origin)
-        assert other._line.tip is not None
-        record = _completed(record, self._main.operations, writes)
-        self._commit(record, [other._line.tip])
-        self._main.events = []
-        self._main.renew_all()
+            self.commits.working.renew(action_id)
 
     def _refuse_inside_an_execution(self, verb: str) -> None:
         scope = current_scope()
@@ -573,11 +361,3 @@ class Context:
                 f"context.{verb}() was called inside a produce of the same context: an execution "
                 f"sees one snapshot; {verb} outside of the run, or plan effects instead"
             )
-
-
-def _completed(note: CommitRecord, operations: list[dict[str, Any]], writes: list[Write]) -> CommitRecord:
-    return replace(
-        note,
-        operations=operations,
-        writes=[[write.artifact_id, write.version, write.op_type] for write in writes],
-    )

@@ -81,6 +81,10 @@ class QueueEntry:
     owed: list[str] | None = None
     considered: frozenset[str] = frozenset()
 
+    def copy(self) -> QueueEntry:
+        """Return an entry of its own for the same event."""
+        return QueueEntry(self.event, None if self.owed is None else list(self.owed), self.considered)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the entry as plain JSON types."""
         return {"event": self.event.to_dict(), "owed": self.owed}

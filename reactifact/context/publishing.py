@@ -23,7 +23,7 @@ async def publish(context: Context) -> None:
     """
     with CancelScope(shield=True):
         async with context.publish_lock:
-            context.note_queue()
+            context.commits.note_queue()
             line = context.line
             publication = line.prepare()
             if publication is not None or not line.ledger.is_published:

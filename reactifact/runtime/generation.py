@@ -16,7 +16,7 @@ from ..context import Context
 from ..context.applying import refuse_unequal_intents
 from ..context.events import EventType, QueueEntry
 from ..context.held import held_key
-from ..context.working import Working
+from ..context.working import Encoded, Working
 from ..errors import IntentConflict
 from ..store.line import new_change_id
 from ..store.records import CommitRecord
@@ -69,14 +69,14 @@ def plan(context: Context, agents: Sequence[Agent], known: Plan | None = None) -
     """Match the queue against the state; reuse a plan that was made on exactly this state."""
     if any(t.event_type == EventType.ARTIFACT_STALE for a in agents for t in a.triggers or ()):
         context.track_staleness()
-    context.commit_direct()
+    context.commits.commit_direct()
     queue = context.queue
     key = (context.line.change, *map(id, queue), *map(id, agents))
     if known is not None and known.key == key:
         return known
     if not queue:
         return Plan([], [], key)
-    view = context.new_view()
+    view = context.commits.new_view()
     view.is_tracking = True
     return Plan(match(context, view, agents, queue), list(queue), key)
 
@@ -96,7 +96,7 @@ async def execute_all(
     """
 
     def view() -> Working:
-        return context.new_view(shared=execution.snapshot)
+        return context.commits.new_view(shared=execution.snapshot)
 
     execution.results = [None] * len(execution.work)
     waiting = _take_held(context, execution, view)
@@ -119,9 +119,9 @@ async def execute_all(
 def _take_held(context: Context, execution: Execution, view: Callable[[], Working]) -> list[tuple[int, Work]]:
     """Fill in the results an earlier try left behind; return the work that has to be done."""
     waiting = []
-    before = view() if context.held else None
+    before = view() if context.commits.held else None
     for index, item in enumerate(execution.work):
-        found = context.held.get(held_key(item.event, item.name)) if context.held else None
+        found = context.commits.held.get(held_key(item.event, item.name)) if context.commits.held else None
         if before is not None and found is not None and found.is_valid(before):
             execution.results[index] = Result.held(item, found, before)
         else:
@@ -176,16 +176,14 @@ class _HeldLimits:
 
 def mark_conflicts(results: Sequence[Result]) -> None:
     """Let the later of two executions fail that planned different actions under one key."""
-    planned: list[Any] = []
+    planned: dict[str, Encoded] = {}
     for result in results:
         if result.error is not None:
             continue
         try:
-            refuse_unequal_intents([*planned, result.patch, result.direct])
+            refuse_unequal_intents([result.patch, result.direct], planned)
         except IntentConflict as error:
             result.error = error
-        else:
-            planned += [result.patch, result.direct]
 
 
 def commit_all(context: Context, results: Sequence[Result], snapshot: State, labels: Labels) -> list[Work]:
@@ -193,9 +191,9 @@ def commit_all(context: Context, results: Sequence[Result], snapshot: State, lab
 
     Nothing can be refused any more: every patch was checked when its execution ended.
     """
-    context.commit_direct()
-    if context.held:
-        context.hold([])
+    context.commits.commit_direct()
+    if context.commits.held:
+        context.commits.hold([])
     again: list[Work] = []
     for result in results:
         try:
@@ -205,9 +203,9 @@ def commit_all(context: Context, results: Sequence[Result], snapshot: State, lab
             again.append(result.work)
             continue
         if direct:
-            context.apply_direct(direct)
+            context.commits.apply_direct(direct)
         if patch:
-            context.commit_patch(patch, _note(result, labels, context))
+            context.commits.commit_patch(patch, _note(result, labels, context))
     return again
 
 
@@ -216,8 +214,6 @@ def _note(result: Result, labels: Labels, context: Context) -> CommitRecord:
     return CommitRecord(
         change=new_change_id(),
         kind="agent",
-        session="",
-        branch="",
         author=work.agent.name,
         timestamp=context.resources.clock.now().isoformat(),
         context_version=0,

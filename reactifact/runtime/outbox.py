@@ -99,7 +99,7 @@ async def drain(context: Context, dispatcher: Dispatcher, options: Options) -> D
         waiting = delivery.sendable(context.working)
         if options.simulate:
             done.tried = len(waiting)
-            context.note_simulated(waiting)
+            context.commits.note_simulated(waiting)
             return done
         drainer = _Drainer(context, dispatcher, options, done)
         if options.concurrency == 1:

@@ -276,9 +276,10 @@ class Runtime:
         registry.enter(info)
         fields = {"run_id": current.run_id, "session_id": session_id, **_request_field(info.request)}
         try:
-            with bind(**fields), metered(self.context.resources, current.tracker, limits.budget):
+            with bind(**fields):
                 async with self._run_lock():
-                    yield current
+                    with metered(self.context.resources, current.tracker, limits.budget):
+                        yield current
         finally:
             registry.leave(info)
             reset_request(token)
@@ -378,7 +379,7 @@ class Runtime:
                 )
 
     def _hint_at_silence(self, current: turn.Turn) -> None:
-        if current.runs == 0 and self.agents and current.outcome == RunOutcome.COMPLETED:
+        if current.runs == 0 and current.unmatched and self.agents:
             self._hint(
                 "silence",
                 f"reactifact: None of the {len(self.agents)} agents ran: no event matched a "

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from anyio import CancelScope, Event, create_task_group, get_cancelled_exc_class
 
 from ..context import Context, delivery
+from ..context.interrupts import PendingAction
 from ..context.publishing import ensure_attached, publish
 from ..logs import get_logger
 from ..store.memory import MemoryBackend
@@ -58,6 +59,7 @@ class Turn:
     runs: int = 0
     iterations: int = 0
     errors: int = 0
+    unmatched: int = 0  # events that woke nobody, in generations in which nothing ran
     outcome: RunOutcome = RunOutcome.COMPLETED
     tracker: BudgetTracker = field(default_factory=BudgetTracker)
     stopping: bool = False
@@ -128,6 +130,7 @@ class Turn:
             runtime.note_generation(self.iterations)
             await self._execute(planned)
         else:
+            self.unmatched += sum(e.event.artifact_type is not PendingAction for e in planned.batch)
             generation.consume(context, planned.batch, [])
         errors = await deliver(runtime) if self._delivers_now else None
         self.known = generation.plan(context, runtime.agents, self.known)
@@ -148,7 +151,7 @@ class Turn:
         work = planned.work
         if runtime.scheduler is not None:
             work = await scheduled(runtime.scheduler, context, work)
-            context.commit_direct()  # of what came in while the scheduler thought
+            context.commits.commit_direct()  # of what came in while the scheduler thought
         self._running = generation.Execution(work, context.line.snapshot())
         try:
             await generation.execute_all(
@@ -174,9 +177,9 @@ class Turn:
         self._running.executed = 0
 
     def _hold(self, results: list[Result]) -> None:
-        if not results and not self.context.held:
+        if not results and not self.context.commits.held:
             return
-        self.context.hold(result.found for result in results)
+        self.context.commits.hold(result.found for result in results)
 
     async def _without_failures(self, results: list[Result]) -> list[Result]:
         """Return the results that succeeded; raise the first failure unless errors are isolated."""

@@ -29,8 +29,8 @@ async def save_as(
         await publish(context)
         return
     line.is_session = line.is_session or (is_session and line.record is None)
-    context.begin()
-    context.note_queue()
+    context.commits.begin()
+    context.commits.note_queue()
     if line.ref is None and line.database is database:
         await _attach(context, session_id, branch)
         return
@@ -71,7 +71,7 @@ async def _attach(context: Context, session_id: str, branch: str) -> None:
     line.attach(session_id, branch, held)
     assert line.record is not None
     if is_cut(ref) and (line.record.session, line.record.branch) != (session_id, branch):
-        context.commit_name()
+        context.commits.commit_name()
     await publish(context)
 
 

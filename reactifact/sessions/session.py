@@ -32,7 +32,7 @@ class Session:
 
     async def save(self) -> None:
         """Commit direct changes and write everything. Raises `StaleSession`."""
-        self.context.begin()
+        self.context.commits.begin()
         await publish(self.context)
 
     async def delete(self) -> None:
@@ -148,7 +148,7 @@ class SessionStore:
         context = await self._context(session_id, branch, resources)
         waiting = context.pending_events()
         yield context
-        context.commit_edit(author=author, message=message)
+        context.commits.commit_edit(author=author, message=message)
         known = {id(event) for event in waiting}
         context.consume_events([event for event in context.pending_events() if id(event) not in known])
         await publish(context)

@@ -31,10 +31,10 @@ class CommitRecord:
 
     change: str  # Change-Id: stable when history is squashed
     kind: str  # root, direct, agent, merge, queue, edit, ledger
-    session: str
-    branch: str
     author: str
     timestamp: str
+    session: str = ""  # session and branch are filled in by the line that commits
+    branch: str = ""
     message: str = ""  # what the author says; an empty one is made from the operations
     context_version: int | None = None  # None for a commit that carries no version
     version: int = 0  # versioned commits up to here

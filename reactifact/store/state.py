@@ -50,6 +50,16 @@ class Stored(NamedTuple):
     meta: Meta
 
 
+class _Seen(NamedTuple):
+    """Versions that were looked up in one subtree of bookkeeping; all snapshots of it share them."""
+
+    meta: Oid | None
+    versions: dict[str, Stored]
+
+
+_SEEN = 4_096  # how many are kept
+
+
 class StateSavepoint(NamedTuple):
     """The changes on top of some subtrees at one moment."""
 
@@ -75,10 +85,14 @@ class State:
         self.intents: dict[str, Intent | None] = {}
         self.kept: dict[tuple[str, int], Stored] = {}
         self._forgotten: set[str] = set()
+        self._seen = _Seen(roots.meta, {})
 
     def twin(self) -> State:
         """Return another state on the same subtrees, with objects of its own on top."""
-        return State(Staging(self.objects), self.roots, self.next_sequence, self.indexes)
+        twin = State(Staging(self.objects), self.roots, self.next_sequence, self.indexes)
+        if self._seen.meta == self.roots.meta:
+            twin._seen = self._seen
+        return twin
 
     # -- artifacts ---------------------------------------------------------------------------
 
@@ -86,8 +100,18 @@ class State:
         """Return the live version of an artifact, or `None`."""
         if artifact_id in self.changed:
             return self.changed[artifact_id]
-        entry = lookup(self.objects, self.roots.meta, file_path(artifact_id))
-        return None if entry is None else self.stored_at(entry.oid)
+        if self._seen.meta != self.roots.meta:
+            self._seen = _Seen(self.roots.meta, {})
+        seen = self._seen.versions
+        found = seen.get(artifact_id)
+        if found is None:
+            entry = lookup(self.objects, self.roots.meta, file_path(artifact_id))
+            if entry is None:
+                return None
+            if len(seen) >= _SEEN:
+                seen.clear()
+            found = seen[artifact_id] = self.stored_at(entry.oid)
+        return found
 
     def stored_at(self, oid: Oid) -> Stored:
         """Return the version that a meta blob describes."""

@@ -264,7 +264,7 @@ async def test_what_a_failed_execution_changed_is_not_in_the_groups() -> None:
         ).arun()
     assert [found.id for found in consume.collect(context)] == ["purchase", "payment"]
     context.delete("payment")
-    context.commit_direct()
+    context.commits.commit_direct()
     assert consume.collect(context) == []
 
 
@@ -366,7 +366,7 @@ def crowd() -> Context:
     context = Context()
     for number in range(2000):
         context.create(Container(ref=str(number)), id=f"container:{number}")
-    context.commit_direct()
+    context.commits.commit_direct()
     context.drain_events()
     return context
 
@@ -407,7 +407,7 @@ async def test_nothing_is_decoded_when_nothing_changed(
     context, key, consume = crowded
     assert consume.collect(context) == []
     context.create(Shipment(ref="unrelated"))
-    context.commit_direct()
+    context.commits.commit_direct()
     assert consume.collect(context) == []
     assert key.taken() == (0, 0)
 
@@ -418,7 +418,7 @@ async def test_a_branch_judges_no_version_again(crowded: tuple[Context, CountedK
     branch = context.branch()
     branch.create(Purchase(ref="5"), id="purchase")
     assert [found.id for found in consume.collect(branch)] == ["container:5", "purchase"]
-    branch.commit_direct()
+    branch.commits.commit_direct()
     assert [found.id for found in consume.collect(branch)] == ["container:5", "purchase"]
     assert consume.collect(context) == []
     assert key.taken() == (1, 0)
@@ -449,7 +449,7 @@ def test_it_finds_its_way_when_the_state_it_stood_at_is_gone() -> None:
             action = PendingAction(kind="mail", idempotency_key=key, payload={"ref": key})
             context.create(action, id=f"action {key}")
             context.mark_dispatched(f"action {key}")
-        context.commit_direct()
+        context.commits.commit_direct()
     for context, ref in ((first, "a"), (second, "b"), (first, "a")):
         found = [artifact.id for artifact in consume.collect(context)]
         assert found == [f"purchase {ref}", "common", f"action {ref}", "action common"]
@@ -502,12 +502,12 @@ def test_an_error_of_a_key_names_the_artifact_and_leaves_the_index_usable() -> N
     context.create(Payment(ref="a"), id="payment")
     assert len(consume.collect(context)) == 2
     context.create(Payment(ref="bad"), id="bad one")
-    context.commit_direct()
+    context.commits.commit_direct()
     with pytest.raises(TypeError, match="unhashable") as caught:
         consume.collect(context)
     assert "'bad one'" in caught.value.__notes__[0]
     context.update("bad one", Payment(ref="a"))
-    context.commit_direct()
+    context.commits.commit_direct()
     assert [found.id for found in consume.collect(context)] == ["purchase", "payment", "bad one"]
 
 
@@ -598,7 +598,7 @@ def play(steps: Iterable[tuple[Any, ...]]) -> None:
         elif verb == "delete":
             context.delete(*arguments)
         elif verb == "commit":
-            context.commit_direct()
+            context.commits.commit_direct()
         elif verb == "branch":
             contexts.append(context.branch())
         elif verb == "back":

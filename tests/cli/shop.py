@@ -86,7 +86,7 @@ async def trade(path: Path) -> None:
     plan.update("o1", Order(customer="ann@example.com", items=["tea", "cake"], note="hurry"))
     plan.delete("receipt:o1")
     plan.unlink("receipt:o2", "receipt_for", "o2")
-    plan.commit_edit(author="ann", message="Plan the party")
+    plan.commits.commit_edit(author="ann", message="Plan the party")
     await branches.save_branch(plan, session_id="user-1", name="plan b")
     for session_id, branch in (("team/a", None), ("team", "a"), ("team", "x/y")):
         session = await store.open(session_id, resources)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 from support import Note, Order, Outside, Place, Question, answering_agents, commit, fsck, git, live, notifier
 
-from reactifact import Agent, Consume, Context, Event, Patch, Runtime, RuntimeResources
+from reactifact import Agent, Consume, Context, Event, Patch, ProduceCall, Runtime, RuntimeResources
 from reactifact.store.names import branch_ref
 
 pytestmark = pytest.mark.anyio
@@ -135,6 +136,10 @@ async def test_the_subject_is_a_sentence_and_the_body_has_a_line_an_operation(gi
     fsck(path)
 
 
+def _delete(name: str, call: ProduceCall) -> None:
+    call.effects.delete(name)
+
+
 async def test_ids_cannot_forge_or_hide_a_trailer(git_place: Place) -> None:
     path = git_place.path
     assert path is not None
@@ -146,7 +151,7 @@ async def test_ids_cannot_forge_or_hide_a_trailer(git_place: Place) -> None:
     writer.ids = tuple(f"{name}!" for name in FORGERIES)
     await Runtime(session.context, [writer], session=session).arun(max_iterations=1)
     for name in FORGERIES:
-        await commit(session.context, lambda call, name=name: call.effects.delete(name))
+        await commit(session.context, partial(_delete, name))
     await session.save()
     change_ids = {found.id for found in session.context.history()}
     shown = set()

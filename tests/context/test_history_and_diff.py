@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from support import Answer, Echo, Note, Order, Place, Question, answering_agents, commit, live
@@ -87,7 +88,9 @@ async def test_the_trigger_is_read_first_at_the_version_seen() -> None:
         call.context.get("a")
         return Answer(text="because")
 
-    agent = create_agent("x", consumes=[Consume(Question, None, ["artifact_created"])], produces=[answer])
+    agent = create_agent(
+        "x", consumes=[Consume(Question, None, [EventType.ARTIFACT_CREATED])], produces=[answer]
+    )
     await Runtime(context, [agent]).arun()
     (found,) = context.history()
     assert found.reads == [Read("q", 1), Read("a", 0), Read("missing", -1)]
@@ -224,7 +227,7 @@ async def test_diff_tells_what_was_committed_between_two_versions() -> None:
     note = {"text": "a", "count": 0, "tags": [], "extra": {}}
     order = {"item": "x", "status": "open", "price": 0, "carrier": ""}
     changed = {"old": note, "new": {**note, "text": "b"}}
-    nothing = {"added": {}, "removed": {}, "changed": {}}
+    nothing: dict[str, Any] = {"added": {}, "removed": {}, "changed": {}}
     assert context.version == 4
     assert context.diff(0, 1) == {**nothing, "added": {"n": note}}
     assert context.diff(1, 3) == {**nothing, "added": {"o": order}, "changed": {"n": changed}}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support import Note, Place, commit, fsck, git, live
 
-from reactifact import Context
+from reactifact import Context, ProduceCall
 from reactifact.errors import InvalidName
 
 pytestmark = pytest.mark.anyio
@@ -61,7 +61,12 @@ async def test_better_34_every_id_comes_back_and_the_repository_checks_out(
     for number, name in enumerate(ODD_IDS):
         session.context.create(Note(text=name, count=number), id=name)
         session.context.link(name, f"next {name}"[:60], ODD_IDS[number - 1])
-    await commit(session.context, lambda call: [call.effects.update(name, tags=["c"]) for name in ODD_IDS])
+
+    def tag_all(call: ProduceCall) -> None:
+        for name in ODD_IDS:
+            call.effects.update(name, tags=["c"])
+
+    await commit(session.context, tag_all)
     await session.save()
 
     context = await git_place.load("s")

@@ -278,7 +278,7 @@ async def test_on_dispatch_error_may_be_async_and_may_fail(fails: bool) -> None:
 
 
 async def test_better_8_the_intent_is_in_the_store_before_it_is_sent(place: Place) -> None:
-    seen: list[tuple[str, list[str]]] = []
+    seen: list[tuple[str, list[Any]]] = []
 
     async def look(context: Context, artifact: Artifact[PendingAction]) -> None:
         stored = await place.load("s")

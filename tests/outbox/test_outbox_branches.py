@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from support import Note, Order, Outside, Place, action, commit, live, notifier
 
-from reactifact import Context, MergeConflict, PendingAction, Runtime
+from reactifact import Context, MergeConflict, PendingAction, ProduceCall, Runtime
 
 pytestmark = pytest.mark.anyio
 
@@ -219,13 +220,17 @@ async def test_a_deleted_action_that_was_not_sent_is_not_sent() -> None:
     assert outside.tried == []
 
 
+def _mail(to: str, call: ProduceCall) -> None:
+    call.effects.act("mail", key="k", payload={"to": to})
+
+
 async def test_different_payloads_on_two_branches_conflict_and_one_is_sent(place: Place) -> None:
     session = await place.store().open("s")
     session.context.create(Note(), id="n")
     fork = session.context.branch(name="fork")
     outside = Outside()
     for context, to in ((session.context, "ada"), (fork, "bob")):
-        await commit(context, lambda call, to=to: call.effects.act("mail", key="k", payload={"to": to}))
+        await commit(context, partial(_mail, to))
     await Runtime(session.context, session=session, dispatcher=outside).arun()
     with pytest.raises(ValueError, match="delivered with another payload"):
         await Runtime(fork, dispatcher=outside).arun()

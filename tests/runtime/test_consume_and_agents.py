@@ -65,7 +65,7 @@ class ShortNotes(Consume):
     event_types = (CREATED,)
     debounce = True
 
-    def condition(found: Any) -> bool:  # type: ignore[misc]  # noqa: N805
+    def condition(found: Any) -> bool:  # type: ignore[override]  # noqa: N805
         return len(found.data.text) < 3
 
 

@@ -210,12 +210,12 @@ async def test_a_strange_result_is_a_type_error() -> None:
 def test_a_function_must_take_one_argument() -> None:
     with pytest.raises(TypeError, match="exactly one argument"):
 
-        @produce(Answer)
+        @produce(Answer)  # type: ignore[arg-type]
         def none() -> None: ...
 
     with pytest.raises(TypeError, match="exactly one argument"):
 
-        @produce(Answer)
+        @produce(Answer)  # type: ignore[arg-type]
         def two(call: ProduceCall, other: int) -> None: ...
 
 

@@ -79,7 +79,12 @@ async def lively(place: Place) -> Session:
     context.link("q", "about", "o")
     context.link("n", "about", "gone")
     await Runtime(context, [*answering_agents(), notifier()], session=session).arun()
-    await commit(context, lambda call: [call.effects.update("o", status="paid"), call.effects.delete("q")])
+
+    def sell(call: ProduceCall) -> None:
+        call.effects.update("o", status="paid")
+        call.effects.delete("q")
+
+    await commit(context, sell)
     context.unlink("n")
     context.link("o", "sold", "n")
     context.create(Note(text="nobody reacts to it yet"), id="late")
@@ -230,7 +235,7 @@ class CountingSave:
     def __init__(self, session: Session) -> None:
         self.count = 0
         self._save = session.save
-        session.save = self  # type: ignore[method-assign,assignment]
+        session.save = self  # type: ignore[method-assign]
 
     async def __call__(self) -> None:
         self.count += 1

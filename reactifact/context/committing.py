@@ -1,0 +1,239 @@
+"""Committing: from the changes of a context to commits of its line.
+
+Owns the queue of events, the held results, and every way in which a commit comes about: direct
+changes, an edit, an execution's patch, bookkeeping, a merge. `Context` is the public face; the
+runtime and the session layer work on this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from ..store.layout import ListingRecord, ReadRecord
+from ..store.line import Line, new_change_id
+from ..store.memory import MemoryBackend
+from ..store.merge import MergePlan
+from ..store.records import CommitRecord
+from ..store.state import Origin, State
+from . import delivery, merging
+from .applying import Prepared, apply
+from .artifacts import Artifact
+from .commits import Write
+from .events import QueueEntry
+from .held import HeldKey, HeldResult, file_name
+from .interrupts import PendingAction
+from .resources import RuntimeResources
+from .working import Working, check_text
+
+APPLICATION = "application"
+
+
+class Committer:
+    """The line of a context, the view on its live state, its queue and its held results."""
+
+    def __init__(self, line: Line, resources: RuntimeResources) -> None:
+        self.line = line
+        self.resources = resources
+        self.queue: list[QueueEntry] = []
+        self.held: dict[HeldKey, HeldResult] = {}
+        durable = not isinstance(line.database.backend, MemoryBackend)
+        self.working = Working(line.state, line.ledger, resources, durable=durable, branch=line.branch)
+        self.working.tracks_staleness = line.record is None
+        if line.record is not None:
+            self.queue = [QueueEntry.from_dict(entry) for entry in line.record.queue]
+            self.queue += delivery.missed(line)
+            self.held = {found.key: found for found in map(HeldResult.decode, line.state.held())}
+
+    @property
+    def principal(self) -> str:
+        """The author of direct changes: `resources.principal`, else `application`."""
+        who = self.resources.principal
+        if who is None:
+            return APPLICATION
+        check_text(str(who), "principal")
+        return str(who)
+
+    def origin(self) -> Origin:
+        """Return what a direct change is recorded under."""
+        return Origin(self.principal, self.resources.clock.now())
+
+    def gather(self) -> list[QueueEntry]:
+        """Move the events of direct changes into the queue, and return the queue."""
+        if self.working.events:
+            self.queue += [QueueEntry(event) for event in self.working.events]
+            self.working.events = []
+        return self.queue
+
+    # -- commits -------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Make the first, empty commit of the branch, if it has none."""
+        if self.line.record is None:
+            self.line.begin_session(self.resources.clock.now())
+
+    def commit_direct(self, *, author: str | None = None, message: str = "") -> None:
+        """Make one commit of the direct changes since the last commit, if there are any."""
+        self.gather()
+        main = self.working
+        if not main.operations:
+            return
+        main.check_loaded()
+        self._commit(
+            CommitRecord(
+                change=new_change_id(),
+                kind="direct",
+                author=author or self.principal,
+                timestamp=self.resources.clock.now().isoformat(),
+                message=message,
+                operations=main.operations,
+            )
+        )
+
+    def commit_edit(self, *, author: str, message: str) -> None:
+        """Make one versioned commit of the direct changes since the last commit, if any."""
+        check_text(author, "author")
+        check_text(message, "message")
+        main = self.working
+        self.gather()
+        if not main.operations and main.state.is_clean:
+            return
+        main.check_loaded()
+        writes = [
+            [op["artifact_id"], op.get("version", 0), op["type"]]
+            for op in main.operations
+            if op["type"] in ("create", "update", "delete")
+        ]
+        change = new_change_id()
+        main.state.claim(Origin(author, self.resources.clock.now(), change))
+        self._commit(
+            CommitRecord(
+                change=change,
+                kind="edit",
+                author=author,
+                timestamp=self.resources.clock.now().isoformat(),
+                message=message,
+                context_version=0,
+                operations=main.operations,
+                writes=writes,
+            )
+        )
+
+    def _commit(self, record: CommitRecord, parents: Sequence[str] = ()) -> CommitRecord:
+        delivery.settle(self.working)
+        done = self.line.commit(record, other_parents=parents)
+        self.working.operations = []
+        return done
+
+    def apply_direct(self, prepared: Iterable[Prepared]) -> None:
+        """Apply what an execution changed directly, as a direct commit of its own."""
+        apply(prepared, self.working, self.origin())
+        self.commit_direct()
+
+    def commit_patch(self, prepared: Iterable[Prepared], note: CommitRecord) -> CommitRecord:
+        """Apply a prepared patch and commit it under what `note` says of author, reads and cause.
+
+        The direct changes made before must have been committed.
+        """
+        origin = Origin(
+            author=note.author,
+            when=datetime.fromisoformat(note.timestamp),
+            commit=note.change,
+            reads=tuple(ReadRecord(*raw) for raw in note.reads),
+            listings=tuple(ListingRecord(*raw) for raw in note.listings),
+        )
+        writes = apply(prepared, self.working, origin)
+        self.gather()
+        record = _completed(note, self.working.operations, writes)
+        return self._commit(record)
+
+    def note_queue(self) -> None:
+        """Let the newest commit say what the queue holds; make a commit where it cannot."""
+        self.commit_direct()
+        queue = [entry.to_dict() for entry in self.gather() if entry.owed is None or entry.owed]
+        if self.line.set_queue(queue):
+            self.commit_note("reactifact: note what is left to react to")
+            self.line.set_queue(queue)
+
+    def commit_name(self) -> None:
+        """Make a commit that holds the line's session and branch whole, where its ref cuts them."""
+        self.commit_note("reactifact: note the whole name of the branch")
+
+    def commit_note(self, message: str) -> None:
+        """Make a commit of bookkeeping alone."""
+        self._commit(
+            CommitRecord(
+                change=new_change_id(),
+                kind="queue",
+                author="reactifact",
+                timestamp=self.resources.clock.now().isoformat(),
+                message=message,
+            )
+        )
+
+    def note_simulated(self, actions: Sequence[Artifact[PendingAction]]) -> None:
+        """Commit that actions would have been sent; nothing is claimed outside this branch."""
+        if not actions:
+            return
+        self.commit_direct()
+        delivery.simulate(self.working, actions, self.resources.clock.now())
+        keys = ", ".join(action.data.idempotency_key for action in actions)
+        self.commit_note(f"reactifact: simulate {keys}")
+
+    def new_view(self, *, shared: State | None = None) -> Working:
+        """Return a view of its own over the committed state (or the snapshot `shared`)."""
+        state = self.line.snapshot() if shared is None else shared.twin()
+        return Working(
+            state,
+            self.line.ledger,
+            self.resources,
+            durable=False,
+            hold=True,
+            branch=self.line.branch,
+            change=self.line.change,
+        )
+
+    def hold(self, results: Iterable[HeldResult]) -> None:
+        """Keep exactly these results beside the queue; the next commit says so."""
+        self.held = {found.key: found for found in results}
+        files = {file_name(key): found.encode() for key, found in self.held.items()}
+        self.line.state.hold(files)
+
+    def replace_line(self, line: Line) -> None:
+        """Go on over another line (a reload); live artifacts show what it holds."""
+        self.line = line
+        self.working.state = line.state
+        self.working.ledger = line.ledger
+        self.working.operations, self.working.events = [], []
+        self.working.delivered = None
+        self.working.renew_all()
+
+    def commit_merge(self, plan: MergePlan, theirs: Line, message: str) -> None:
+        """Take over what a plan says, as a commit with two parents; it queues no events."""
+        now = self.resources.clock.now()
+        record = CommitRecord(
+            change=new_change_id(),
+            kind="merge",
+            author="merge",
+            timestamp=now.isoformat(),
+            message=message,
+            context_version=0,
+            details={"branch": theirs.branch, "change": theirs.change},
+        )
+        origin = Origin("merge", now, record.change)
+        writes = merging.apply_plan(plan, self.working, theirs.state, origin)
+        assert theirs.tip is not None
+        record = _completed(record, self.working.operations, writes)
+        self._commit(record, [theirs.tip])
+        self.working.events = []
+        self.working.renew_all()
+
+
+def _completed(note: CommitRecord, operations: list[dict[str, Any]], writes: list[Write]) -> CommitRecord:
+    return replace(
+        note,
+        operations=operations,
+        writes=[[write.artifact_id, write.version, write.op_type] for write in writes],
+    )
