@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 
 from ..context import Context
 from ..context.artifacts import Artifact
+from ..context.encoding import check_text
 from ..context.events import Event
 from ..context.operations import Patch
 from ..context.scope import Scope, current_scope, entered
-from ..context.working import check_text
 from .consume import BaseConsume
 from .effects import Effects
 from .inputs import Inputs

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from ..context import Context
 from ..context.artifacts import Artifact
+from ..context.encoding import encode
 from ..context.interrupts import PendingAction, PendingQuestion
 from ..context.operations import (
     Create,
@@ -26,7 +27,6 @@ from ..context.operations import (
     with_fields,
 )
 from ..context.scope import current_scope
-from ..context.working import encode
 from ..errors import IntentConflict
 
 M = TypeVar("M", bound=BaseModel)

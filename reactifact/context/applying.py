@@ -14,8 +14,9 @@ from ..store.layout import Meta
 from ..store.names import encode_name
 from ..store.state import Origin
 from .commits import Write
+from .encoding import ACTION_TYPE, Encoded, action_note, check_text, encode, same_content
 from .operations import Create, Delete, Link, Operation, Unlink, Update
-from .working import ACTION_TYPE, Encoded, Working, action_note, check_text, encode, same_content
+from .working import Working
 
 
 @dataclass(slots=True)

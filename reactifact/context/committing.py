@@ -22,11 +22,12 @@ from . import delivery, merging
 from .applying import Prepared, apply
 from .artifacts import Artifact
 from .commits import Write
+from .encoding import check_text
 from .events import QueueEntry
 from .held import HeldKey, HeldResult, file_name
 from .interrupts import PendingAction
 from .resources import RuntimeResources
-from .working import Working, check_text
+from .working import Working
 
 APPLICATION = "application"
 

@@ -23,13 +23,14 @@ from .artifacts import Artifact
 from .codec import dump
 from .commits import Commit
 from .committing import Committer
+from .encoding import check_text
 from .events import Event, EventType, QueueEntry
 from .interrupts import PendingAction, PendingQuestion
 from .relations import Relation
 from .resources import RuntimeResources
 from .scope import current_scope
 from .streaming import EventHub, EventQueue, ProgressEvent
-from .working import Working, check_text
+from .working import Working
 
 M = TypeVar("M", bound=BaseModel)
 

@@ -14,9 +14,10 @@ from ..store.layout import Intent, Meta
 from ..store.ledger import LedgerEntry
 from ..store.line import Line, new_change_id
 from .artifacts import Artifact
+from .encoding import ACTION_TYPE, other_payload
 from .events import Event, EventType, QueueEntry
 from .interrupts import PendingAction
-from .working import ACTION_TYPE, Working, other_payload
+from .working import Working
 
 
 def pending(working: Working) -> list[Artifact[PendingAction]]:

@@ -19,10 +19,11 @@ from ..store.names import encode_name
 from ..store.objects import Oid
 from ..store.trees import lookup
 from .codec import decode_payload
+from .encoding import encode
 from .events import Event
 from .operations import Create, Delete, Link, Operation, Unlink, Update
 from .types import resolve
-from .working import Working, encode
+from .working import Working
 
 HeldKey = tuple[str, str]
 """(the event as text, the name the queue knows the agent by)."""

@@ -21,10 +21,10 @@ from ..store.state import State
 from ..store.trees import compare, lookup
 from .codec import decode_payload
 from .commits import Commit, Read, StoredCommit, Write
+from .encoding import ACTION_TYPE
 from .interrupts import DELIVERY_FIELDS
 from .operations import Create, Delete, Link, Operation, Unlink, Update
 from .types import resolve
-from .working import ACTION_TYPE
 
 
 def commits(line: Line) -> list[Commit]:

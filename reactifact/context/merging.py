@@ -20,7 +20,8 @@ from ..store.objects import TREE_MODE, CommitObject, GitObject, Oid
 from ..store.records import read_record, read_roots
 from ..store.state import Origin, State
 from .commits import Write
-from .working import ACTION_TYPE, Working
+from .encoding import ACTION_TYPE
+from .working import Working
 
 
 class MergeConflict(ReactifactError):

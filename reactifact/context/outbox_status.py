@@ -14,7 +14,7 @@ from ..store import canonical
 from ..store.layout import Intent, Meta
 from ..store.ledger import Ledger
 from ..store.state import State
-from .working import ACTION_TYPE, other_payload
+from .encoding import ACTION_TYPE, other_payload
 
 if TYPE_CHECKING:
     from .context import Context

@@ -13,9 +13,9 @@ from pydantic import BaseModel, ValidationError
 
 from ..context.applying import Prepared
 from ..context.codec import decode_payload
+from ..context.encoding import Encoded, encode
 from ..context.operations import Delete
 from ..context.types import merge_function_of
-from ..context.working import Encoded, encode
 from ..store import canonical
 from ..store.state import State, Stored
 

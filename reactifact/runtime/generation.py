@@ -14,9 +14,10 @@ import anyio
 from ..authoring.agents import Agent
 from ..context import Context
 from ..context.applying import refuse_unequal_intents
+from ..context.encoding import Encoded
 from ..context.events import EventType, QueueEntry
 from ..context.held import held_key
-from ..context.working import Encoded, Working
+from ..context.working import Working
 from ..errors import IntentConflict
 from ..store.line import new_change_id
 from ..store.records import CommitRecord

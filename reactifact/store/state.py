@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 
+from . import edits
 from .canonical import content_hash
 from .database import Staging, blob_entry
 from .index import Indexes
@@ -22,14 +23,11 @@ from .layout import (
     Meta,
     ReadRecord,
     Roots,
-    artifact_path,
     decode_edges,
-    encode_edges,
     file_path,
-    versions_path,
 )
-from .objects import TREE_MODE, Oid, TreeEntry
-from .trees import Path, lookup, subtree, update, walk
+from .objects import Oid
+from .trees import lookup, update, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,12 +389,12 @@ class State:
         if self.is_clean:
             return self.roots
         roots = self.roots
-        artifacts, meta, versions = self._artifact_edits()
+        artifacts, meta, versions = edits.of_artifacts(self, self._forgotten)
         objects = self.objects
         self.roots = Roots(
             artifacts=update(objects, roots.artifacts, artifacts),
-            relations=update(objects, roots.relations, self._relation_edits()),
-            outbox=update(objects, roots.outbox, self._intent_edits()),
+            relations=update(objects, roots.relations, edits.of_relations(self)),
+            outbox=update(objects, roots.outbox, edits.of_intents(self)),
             meta=update(objects, roots.meta, meta),
             versions=update(objects, roots.versions, versions),
             held=roots.held,
@@ -404,46 +402,6 @@ class State:
         self.changed, self.edges, self.intents = {}, {}, {}
         self.kept, self._forgotten = {}, set()
         return self.roots
-
-    def _artifact_edits(self) -> tuple[dict[Path, TreeEntry | None], ...]:
-        artifacts: dict[Path, TreeEntry | None] = {}
-        meta: dict[Path, TreeEntry | None] = {}
-        versions: dict[Path, TreeEntry | None] = {}
-        for artifact_id, stored in self.changed.items():
-            entry = lookup(self.objects, self.roots.meta, file_path(artifact_id))
-            old = None if entry is None else self.stored_at(entry.oid).meta
-            if old is not None and (stored is None or old.type_id != stored.meta.type_id):
-                artifacts[artifact_path(old.type_id, artifact_id)] = None
-            if stored is not None:
-                path = artifact_path(stored.meta.type_id, artifact_id)
-                artifacts[path] = blob_entry(stored.meta.payload)
-            meta[file_path(artifact_id)] = None if stored is None else blob_entry(stored.oid)
-        for artifact_id in self._forgotten:
-            if subtree(self.objects, self.roots.versions, versions_path(artifact_id)):
-                versions[versions_path(artifact_id)] = None
-        for (artifact_id, version), kept in self.kept.items():
-            tree = {
-                "meta.json": blob_entry(kept.oid),
-                "payload.json": blob_entry(kept.meta.payload),
-            }
-            path = (*versions_path(artifact_id), str(version))
-            versions.pop(versions_path(artifact_id), None)
-            versions[path] = TreeEntry(TREE_MODE, self.objects.put_tree(tree))
-        return artifacts, meta, versions
-
-    def _relation_edits(self) -> dict[Path, TreeEntry | None]:
-        edits: dict[Path, TreeEntry | None] = {}
-        for source, edges in self.edges.items():
-            blob = self.objects.put("blob", encode_edges(source, edges)) if edges else None
-            edits[file_path(source)] = None if blob is None else blob_entry(blob)
-        return edits
-
-    def _intent_edits(self) -> dict[Path, TreeEntry | None]:
-        edits: dict[Path, TreeEntry | None] = {}
-        for action_id, intent in self.intents.items():
-            blob = None if intent is None else self.objects.put("blob", intent.encode())
-            edits[file_path(action_id)] = None if blob is None else blob_entry(blob)
-        return edits
 
 
 def artifact_is_new(changed: dict[str, Stored | None], before: Stored) -> bool:

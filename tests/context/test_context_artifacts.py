@@ -68,8 +68,11 @@ def test_better_29_an_id_that_the_factory_made_twice_is_refused() -> None:
 def test_update_counts_a_version_and_queues_one_event() -> None:
     context = Context()
     artifact = context.create(Note(text="a"), id="n")
+    created = artifact.created_at
+    assert artifact.updated_at == created
     assert context.update("n", Note(text="b")) is artifact
     assert (artifact.version, artifact.data.text) == (1, "b")
+    assert artifact.created_at == created < artifact.updated_at
     assert artifact.history == [Note(text="a")]
     assert kinds(context)[1:] == [(EventType.ARTIFACT_UPDATED, "n")]
     assert context.version == 0  # a direct change is no commit that counts

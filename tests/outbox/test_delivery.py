@@ -71,7 +71,7 @@ async def test_each_action_is_sent_once_in_order_and_marked(place: Place) -> Non
     for context in (session.context, await place.load("s")):
         for name in ("a", "b", "c"):
             found = action(context, f"notify:{name}")
-            assert (found.status, found.error) == ("dispatched", None)
+            assert (found.status, found.attempts, found.error) == ("dispatched", 0, None)
             assert found.dispatched_at is not None
             assert found.dispatched_at.utcoffset() is not None
             assert found.payload == {"item": f"item {name}"}

@@ -330,6 +330,70 @@ async def test_better_6_arun_once_obeys_a_stop_too() -> None:
     assert context.version == 1
 
 
+async def test_better_6_after_ashutdown_a_turn_is_refused_with_the_reason() -> None:
+    started_, go_on = anyio.Event(), anyio.Event()
+
+    @produce(Note)
+    async def wait(call: ProduceCall) -> Note:
+        started_.set()
+        await go_on.wait()
+        return Note(count=1)
+
+    context = started()
+    runtime = Runtime(context, [create_agent("x", consumes=[Consume(Note)], produces=[wait])])
+    async with anyio.create_task_group() as group:
+        group.start_soon(runtime.arun)
+        await started_.wait()
+        group.start_soon(runtime.ashutdown)
+        await anyio.lowlevel.checkpoint()
+        assert runtime.in_flight  # it waits for the turn
+        go_on.set()
+    assert context.version == 1  # the generation finished and was committed, no other started
+    assert runtime.outcome == RunOutcome.STOPPED
+    for refused in (runtime.arun, runtime.arun_once):
+        with pytest.raises(RuntimeError, match="shut"):
+            await refused()
+    assert await Runtime(context, []).arun() == 0  # another runtime goes on with the context
+
+
+async def test_ashutdown_cancels_the_turn_when_its_time_has_passed() -> None:
+    clock = HandClock()
+    running = anyio.Event()
+
+    @produce(Note)
+    async def hang(call: ProduceCall) -> None:
+        running.set()
+        await anyio.sleep_forever()
+
+    context = Context(RuntimeResources(clock=clock))
+    context.create(Note(), id="n")
+    runtime = Runtime(context, [create_agent("x", consumes=[Consume(Note)], produces=[hang])])
+    errors: list[BaseException] = []
+
+    async def turn() -> None:
+        try:
+            await runtime.arun()
+        except BaseException as error:
+            errors.append(error)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(turn)
+        await running.wait()
+        clock.expired.set()
+        await runtime.ashutdown(timeout=5)
+        assert not runtime.in_flight
+    assert clock.slept == [5]
+    assert len(errors) == 1
+    assert [event.artifact_id for event in context.pending_events()] == ["n"]
+    assert active_runs() == []
+
+
+async def test_ashutdown_without_a_turn_returns_at_once() -> None:
+    runtime = Runtime(Context(), [])
+    await runtime.ashutdown()
+    await runtime.ashutdown(timeout=0)
+
+
 async def test_active_runs_lists_a_turn_while_it_lasts() -> None:
     seen: list[RunInfo] = []
 
