@@ -157,7 +157,7 @@ def test_snapshot_shows_everything_live_committed_or_not() -> None:
     context = Context()
     context.create(Note(text="a", count=1), id="n")
     context.create(Order(item="x"), id="o")
-    context.commits.commit_direct()
+    context.branch()  # commits what is open
     context.create(Note(text="late"), id="l")
     context.delete("o")
     assert context.snapshot() == {

@@ -47,7 +47,7 @@ def test_relations_come_in_the_order_of_their_making() -> None:
     assert triples(context.relations(relation="cites")) == [made[0], made[1], made[3]]
     assert triples(context.relations(target_id="a")) == [made[0], made[2], made[3]]
     assert triples(context.relations("z", "uses", "a")) == [made[2]]
-    context.commits.commit_direct()  # the order does not depend on what is committed
+    context.branch()  # commits what is open: the order does not depend on what is committed
     context.link("a", "uses", "m")
     assert triples(context.relations()) == [*made, ("a", "uses", "m")]
 
@@ -59,7 +59,7 @@ def test_incoming_and_its_filter() -> None:
     context.link("t", "cites", "a")
     assert triples(context.incoming("t")) == [("b", "cites", "t"), ("a", "uses", "t")]
     assert triples(context.incoming("t", "uses")) == [("a", "uses", "t")]
-    context.commits.commit_direct()
+    context.branch()  # commits what is open
     assert triples(context.incoming("t")) == [("b", "cites", "t"), ("a", "uses", "t")]
 
 

@@ -222,7 +222,7 @@ class Model:
                 found.patch.append(Op("create", made, MARK, (sum(source.data),)))
             return
         if step.verb == "act":
-            action = f"action:{step.target}:{event.id}"
+            action = f"action:{step.field}:{event.id}"
             if action not in planned:
                 found.reads.setdefault(action, self.version(action))
                 if action not in self.actions:

@@ -104,21 +104,19 @@ class Scenario:
 
 values = st.integers(0, 2)
 tasks = st.sampled_from(TASKS)
-changes = st.one_of(
-    st.builds(Op, st.sampled_from(["create", "update"]), tasks, st.just(TASK), st.tuples(*[values] * 3)),
-    st.builds(Op, st.just("delete"), tasks),
+changes = st.builds(
+    Op,
+    st.sampled_from(["update", "update", "update", "create", "delete"]),
+    tasks,
+    st.just(TASK),
+    st.tuples(*[values] * 3),
 )
-agent_steps = st.one_of(
-    st.builds(
-        Step,
-        st.sampled_from(["bump", "bump", "raise", "direct"]),
-        tasks,
-        st.sampled_from(FIELDS),
-        st.integers(1, 3),
-    ),
-    st.builds(Step, st.just("mark")),
-    st.builds(Step, st.just("act"), st.sampled_from(["mail", "call"])),
-    st.builds(Step, st.just("drop"), tasks),
+agent_steps = st.builds(
+    Step,
+    st.sampled_from(["bump", "bump", "bump", "raise", "direct", "direct", "mark", "act", "drop"]),
+    tasks,
+    st.sampled_from(FIELDS),
+    st.integers(1, 3),
 )
 turns = st.builds(
     Turn,
@@ -129,27 +127,27 @@ turns = st.builds(
     cancel_at=st.none() | st.integers(0, 5),
     outside=st.lists(st.tuples(st.integers(0, 5), changes), max_size=2).map(tuple),
 )
-calm_turns = st.builds(Turn, max_runs=st.none() | st.integers(0, 4))
-steps = st.lists(
-    st.one_of(changes, changes, turns, turns, calm_turns, st.builds(Reopen, st.booleans()), st.just(Rearm())),
-    min_size=2,
-    max_size=8,
+between = st.lists(
+    st.one_of(changes, changes, st.builds(Reopen, st.booleans()), st.just(Rearm())), min_size=1, max_size=4
 )
+rounds = st.builds(lambda before, turn: (*before, turn), between, turns)
+beginning = tuple(Op("create", name, TASK, (0, 1, 0)) for name in TASKS)
+steps = st.lists(rounds, min_size=2, max_size=5).map(lambda drawn: sum(drawn, beginning))
 
 
 @st.composite
 def agent_plans(draw: st.DrawFn) -> tuple[AgentPlan, ...]:
-    count = draw(st.integers(1, 4))
+    count = draw(st.integers(2, 4))
     return tuple(
         AgentPlan(
             name=f"agent{number}",
             type=draw(st.sampled_from([TASK, TASK, TASK, MARK])),
-            events=draw(st.sampled_from([("created", "updated"), ("created",), ("updated", "deleted")])),
+            events=draw(st.sampled_from([("created", "updated"), ("updated",), ("created", "deleted")])),
             even_only=draw(st.integers(0, 3)) == 0,
             priority=draw(st.integers(0, 2)),
             own_limit=draw(st.sampled_from([None, None, 1, 2])),
             seconds=draw(st.integers(0, 3)),
-            steps=tuple(draw(st.lists(agent_steps, min_size=1, max_size=3))),
+            steps=tuple(draw(st.lists(agent_steps, min_size=1, max_size=4))),
         )
         for number in range(count)
     )
@@ -158,12 +156,12 @@ def agent_plans(draw: st.DrawFn) -> tuple[AgentPlan, ...]:
 scenarios = st.builds(
     Scenario,
     agents=agent_plans(),
-    steps=steps.map(tuple),
+    steps=steps,
     max_concurrency=st.sampled_from([None, 1, 2, 5]),
     isolate_errors=st.booleans(),
     raises_undelivered=st.booleans(),
     failing_sends=st.lists(
-        st.sampled_from([f"{kind}:{task}" for kind in ("mail", "call") for task in TASKS]), max_size=3
+        st.sampled_from([f"{kind}:{task}" for kind in FIELDS for task in TASKS]), max_size=3
     ).map(tuple),
     backend=st.sampled_from(["asyncio", "asyncio", "trio"]),
     in_git=st.booleans(),
@@ -246,7 +244,7 @@ class Produced:
                 effects.create(Mark(total=total), id=f"mark:{self.plan.name}:{source.id}")
             return
         if step.verb == "act":
-            effects.act("send", key=f"{step.target}:{event.artifact_id}", payload={"to": step.target})
+            effects.act("send", key=f"{step.field}:{event.artifact_id}", payload={"to": step.field})
             return
         found = context.get(step.target)
         if found is None or found.id in self.dropped:
