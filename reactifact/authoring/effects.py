@@ -87,19 +87,20 @@ class Effects:
         if factory is None:
             return f"{model.__name__.lower()}:{secrets.token_hex(16)}"
         made = factory(model.__name__)
-        if made in self._planned or self._peek(made) is not None:
+        if made in self._planned or self._is_there(made):
             raise ValueError(
                 f"the id {made!r} that id_factory made for a new {model.__name__} is taken: "
                 f"let it return ids that are new"
             )
         return made
 
-    def _peek(self, artifact_id: str) -> Any:
-        return self.context.get(artifact_id)
+    def _is_there(self, artifact_id: str) -> bool:
+        """Whether an id is taken; effects ask for themselves, so this is no read of the produce."""
+        return self.context.working.state.stored(artifact_id) is not None
 
     def create_once(self, data: BaseModel, *, id: str) -> Handle | None:
         """Plan an artifact, or nothing and return `None` when the id is there already."""
-        if self._planned.get(id) is not None or self._peek(id) is not None:
+        if self._planned.get(id) is not None or self._is_there(id):
             return None
         return self.create(data, id=id)
 
@@ -123,7 +124,7 @@ class Effects:
         artifact_id = id_of(artifact)
         current = self._planned.get(artifact_id)
         if current is None:
-            found = artifact if isinstance(artifact, Artifact) else self._peek(artifact_id)
+            found = artifact if isinstance(artifact, Artifact) else self.context.get(artifact_id)
             if found is None or artifact_id in self._planned:
                 raise LookupError(
                     f"there is no artifact {artifact_id!r} to update: create it, or check with "
@@ -189,7 +190,7 @@ class Effects:
                     f"give each intent a key of its own"
                 )
             return None
-        if self._peek(artifact_id) is not None:
+        if self._is_there(artifact_id):
             return None
         return self.create(action, id=artifact_id)
 

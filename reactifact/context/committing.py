@@ -16,6 +16,7 @@ from ..store.layout import ListingRecord, ReadRecord
 from ..store.line import Line, new_change_id
 from ..store.memory import MemoryBackend
 from ..store.merge import MergePlan
+from ..store.objects import Oid
 from ..store.records import CommitRecord
 from ..store.state import Origin, State
 from . import delivery, merging
@@ -69,6 +70,12 @@ class Committer:
         return self.queue
 
     # -- commits -------------------------------------------------------------------------------
+
+    def attach(self, session: str, branch: str, expected: Oid | None) -> None:
+        """Give the line a ref, which holds `expected` now; it moves at the next publication."""
+        self.line.attach(session, branch, expected)
+        self.working.branch = self.line.branch
+        self.working.ledger = self.line.ledger
 
     def begin(self) -> None:
         """Make the first, empty commit of the branch, if it has none."""

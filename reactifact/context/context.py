@@ -60,6 +60,7 @@ class Context:
     def _open(self, line: Line, resources: RuntimeResources | None) -> None:
         self.resources = resources if resources is not None else RuntimeResources()
         self.publish_lock = anyio.Lock()
+        self.runner: str | None = None  # the run in progress on this context
         self.commits = Committer(line, self.resources)
         self._hub: EventHub | None = None
 

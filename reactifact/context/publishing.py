@@ -53,5 +53,5 @@ def ensure_attached(context: Context) -> bool:
     """
     line = context.line
     if line.ref is None and not isinstance(line.database.backend, MemoryBackend):
-        line.attach(line.session, f"{line.branch}-{new_change_id()[:12]}", None)
+        context.commits.attach(line.session, f"{line.branch}-{new_change_id()[:12]}", None)
     return line.ref is not None

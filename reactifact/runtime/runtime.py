@@ -19,6 +19,7 @@ from ..authoring.request import current_request, reset_request, set_request
 from ..context import Context
 from ..context.events import Event
 from ..context.streaming import ProgressEvent
+from ..errors import SessionBusy
 from ..logs import bind, get_logger
 from ..store.memory import MemoryBackend
 from ..threads import in_thread
@@ -290,6 +291,21 @@ class Runtime:
     @asynccontextmanager
     async def _run_lock(self) -> AsyncIterator[None]:
         """Hold the branch's run lock: one runner a branch at a time, in all processes."""
+        context = self.context
+        if context.runner is not None:
+            raise SessionBusy(
+                f"branch {context.line.branch!r} of session {context.line.session!r} is run by another "
+                f"Runtime of this process (run {context.runner}): await it first, or run a fork"
+            )
+        context.runner = self._turn.run_id if self._turn is not None else ""
+        try:
+            async with self._stored_run_lock():
+                yield
+        finally:
+            context.runner = None
+
+    @asynccontextmanager
+    async def _stored_run_lock(self) -> AsyncIterator[None]:
         line = self.context.line
         backend = line.database.backend
         if line.ref is None or isinstance(backend, MemoryBackend):

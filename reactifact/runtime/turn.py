@@ -104,9 +104,13 @@ class Turn:
         """Return why no further generation may start, or `None`."""
         if self.stopping:
             return RunOutcome.STOPPED
-        if self.limits.max_runs is not None and self.runs >= self.limits.max_runs and self._has_work():
+        if self.limits.max_runs is not None and self.runs >= self.limits.max_runs and self._owes_runs():
             return RunOutcome.BUDGET_RUNS_EXCEEDED
         return self.tracker.exhausted(self.limits.budget)
+
+    def _owes_runs(self) -> bool:
+        """Whether some event waits for an execution, as far as it has been matched."""
+        return any(entry.owed is None or entry.owed for entry in self.context.queue)
 
     def _has_work(self) -> bool:
         if self.context.queue:

@@ -68,7 +68,7 @@ async def _attach(context: Context, session_id: str, branch: str) -> None:
             f"contain, and saving would lose them: load the branch and merge it first, delete it, "
             f"or save under another name"
         )
-    line.attach(session_id, branch, held)
+    context.commits.attach(session_id, branch, held)
     assert line.record is not None
     if is_cut(ref) and (line.record.session, line.record.branch) != (session_id, branch):
         context.commits.commit_name()
