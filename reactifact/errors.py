@@ -38,6 +38,10 @@ class UnknownRevision(StoreError, LookupError):
     """A commit, a session, a branch or an artifact that the store does not hold, or names twice."""
 
 
+class NameTaken(StoreError, ValueError):
+    """A branch or a tag of that name exists already; nothing was written."""
+
+
 class Contention(StoreError):
     """A ref was moved by somebody else between our read and our write."""
 

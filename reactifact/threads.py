@@ -37,6 +37,14 @@ async def in_thread(function: Callable[[Unpack[Args]], T], *args: *Args) -> T:
         _running -= 1
 
 
+async def short_call(is_local: bool, function: Callable[[Unpack[Args]], T], *args: *Args) -> T:
+    """Make a call that is over in microseconds on a local store: there on the loop, else in a thread.
+
+    A hop to a thread and back costs more than taking a lock or reading a ref of a local store.
+    """
+    return function(*args) if is_local else await in_thread(function, *args)
+
+
 async def _on_asyncio(function: Callable[[Unpack[Args]], T], *args: *Args) -> T:
     await checkpoint_if_cancelled()
     call = asyncio.ensure_future(to_thread.run_sync(function, *args))

@@ -165,6 +165,9 @@ def resolve(type_id: str) -> type[BaseModel]:
     spec = _registry.by_name.get(type_id)
     if spec is not None:
         return spec.model
+    declared = _registry.seen.get(type_id)
+    if declared is not None and declared.__dict__.get("TYPE_ID") == type_id:
+        return _newest(declared, type_id)  # a declared id names no module to look for
     found, cause = _imported_model(type_id)
     if found is None:
         found = _registry.seen.get(type_id) or _with_type_id(type_id)

@@ -22,7 +22,7 @@ from ..context.interrupts import PendingAction
 from ..context.publishing import publish_ledger
 from ..errors import IntentConflict, SessionBusy
 from ..logs import get_logger
-from ..threads import in_thread
+from ..threads import short_call
 from .planning import named
 
 log = get_logger("reactifact.runtime")
@@ -55,11 +55,12 @@ class Drained:
 async def drain_lock(context: Context) -> AsyncIterator[None]:
     """Hold the session's drain lock: one drain a session at a time, in all processes."""
     line = context.line
+    backend = line.database.backend
     wait = _FIRST_WAIT
     while True:
-        lock = line.database.backend.lock(f"drain {line.session}")
+        lock = backend.lock(f"drain {line.session}")
         try:
-            await in_thread(lock.__enter__)
+            await short_call(backend.is_local, lock.__enter__)
             break
         except SessionBusy:
             await context.resources.clock.sleep(wait)
@@ -68,7 +69,7 @@ async def drain_lock(context: Context) -> AsyncIterator[None]:
         yield
     finally:
         with CancelScope(shield=True):
-            await in_thread(lock.__exit__, None, None, None)
+            await short_call(backend.is_local, lock.__exit__, None, None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ async def drain(context: Context, dispatcher: Dispatcher, options: Options) -> D
     """
     done = Drained()
     async with drain_lock(context):
-        await in_thread(context.line.ledger.refresh)
+        await short_call(context.line.database.backend.is_local, context.line.ledger.refresh)
         await _report_refused(context, options, done)
         waiting = delivery.sendable(context.working)
         if options.simulate:

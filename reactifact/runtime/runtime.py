@@ -22,7 +22,7 @@ from ..context.streaming import ProgressEvent
 from ..errors import SessionBusy
 from ..logs import bind, get_logger
 from ..store.memory import MemoryBackend
-from ..threads import in_thread
+from ..threads import short_call
 from . import generation, registry, turn
 from .budget import Budget, RunOutcome, RunStats
 from .execution import Result
@@ -312,12 +312,12 @@ class Runtime:
             yield
             return
         lock = backend.lock(f"run {line.session}/{line.branch}")
-        await in_thread(lock.__enter__)
+        await short_call(backend.is_local, lock.__enter__)
         try:
             yield
         finally:
             with anyio.CancelScope(shield=True):
-                await in_thread(lock.__exit__, None, None, None)
+                await short_call(backend.is_local, lock.__exit__, None, None, None)
 
     async def _run(self, current: turn.Turn, body: Callable[[], Awaitable[None]]) -> None:
         info = self._info

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from . import canonical
@@ -37,6 +38,7 @@ def artifact_path(type_id: str, artifact_id: str) -> Path:
     return (encode_name(type_id), *file_path(artifact_id))
 
 
+@lru_cache(maxsize=8192)
 def file_path(identity: str) -> Path:
     """Return the fanned-out path of the JSON file of one id."""
     return (*fan_out(identity), encode_name(identity, suffix=".json"))
@@ -93,6 +95,7 @@ class Meta:
         return canonical.encode({k: v for k, v in record.items() if v not in (None, [])})
 
     @staticmethod
+    @lru_cache(maxsize=8192)
     def decode(data: bytes) -> Meta:
         """Return the meta record of a file."""
         record: Any = canonical.decode(data)

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from ..errors import Contention
@@ -49,6 +50,7 @@ class LedgerEntry:
         return canonical.encode({k: v for k, v in record.items() if v not in (None, [])})
 
     @staticmethod
+    @lru_cache(maxsize=8192)
     def decode(data: bytes) -> LedgerEntry:
         """Return the entry in the bytes of a ledger file."""
         record: Any = canonical.decode(data)

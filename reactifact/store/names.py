@@ -30,6 +30,7 @@ LEDGER_BRANCH = "%outbox"
 """The ref part of a session's ledger. No encoding produces it: `ou` is not a hexadecimal number."""
 
 _HEADS = "refs/heads/"
+_TAGS = "refs/tags/"
 _CUT_MARK = "%-"  # encoding follows each `%` with two hex digits
 _HASH_DIGITS = 40  # 160 bits, as many as an object id of git
 
@@ -39,6 +40,7 @@ _EDGES = re.compile(r"^[.-]|\.$|\.(?=lock$)", re.IGNORECASE)
 _DEVICE_STEM = re.compile(r"(CON|PRN|AUX|NUL|COM[0-9]|LPT[0-9])(\.|$)", re.IGNORECASE)
 _PARTIAL_ESCAPE = re.compile(r"%[0-9A-F]?$")
 _REF = re.compile(r"refs/heads/([^/]+)/([^/]+)")
+_TAG = re.compile(r"refs/tags/([^/]+)/([^/]+)")
 
 
 @lru_cache(maxsize=8192)
@@ -103,6 +105,26 @@ def branch_ref(session: str, branch: str) -> str:
 def ledger_ref(session: str) -> str:
     """Return the full name of the ref of a session's ledger. Raises `InvalidName`."""
     return f"{_HEADS}{encode_name(session)}/{LEDGER_BRANCH}"
+
+
+def tag_ref(session: str, name: str) -> str:
+    """Return the full name of the ref of a tag. Raises `InvalidName` as `encode_name` does."""
+    return f"{_TAGS}{encode_name(session)}/{encode_name(name)}"
+
+
+def parse_tag_ref(ref: str) -> tuple[str | None, str] | None:
+    """Return session and name of a tag, the session `None` where it was cut; `None` if not ours.
+
+    The name of a tag is never cut (`tags.make_tag` refuses one that would be).
+    """
+    match = _TAG.fullmatch(ref)
+    if match is None:
+        return None
+    try:
+        session, name = (decode_name(part) for part in match.groups())
+    except InvalidName:
+        return None
+    return None if name is None else (session, name)
 
 
 def is_ledger_ref(ref: str) -> bool:

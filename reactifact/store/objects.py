@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 Oid = str
@@ -62,13 +63,15 @@ def object_id(kind: str, data: bytes) -> Oid:
 
 def encode_tree(entries: Mapping[str, TreeEntry]) -> bytes:
     """Encode a tree. Names are sorted as git does: a directory as if it ended in a slash."""
-    ordered = sorted(
-        (name.encode() + b"/" if entry.mode == TREE_MODE else name.encode(), name, entry)
-        for name, entry in entries.items()
-    )
+    ordered = sorted(entries.items(), key=_tree_order)
     return b"".join(
-        b"%o %b\0%b" % (entry.mode, name.encode(), bytes.fromhex(entry.oid)) for _, name, entry in ordered
+        [b"%o %b\0%b" % (mode, name.encode(), bytes.fromhex(oid)) for name, (mode, oid) in ordered]
     )
+
+
+def _tree_order(item: tuple[str, TreeEntry]) -> bytes:
+    name, (mode, _) = item
+    return (name + "/" if mode == TREE_MODE else name).encode()
 
 
 def parse_tree(data: bytes) -> dict[str, TreeEntry]:
@@ -93,6 +96,7 @@ def encode_commit(commit: CommitObject) -> bytes:
     return ("\n".join(lines) + "\n\n" + commit.message).encode()
 
 
+@lru_cache(maxsize=2048)
 def parse_commit(data: bytes) -> CommitObject:
     """Parse a commit, those of other git programs included (extra headers are passed over)."""
     head, _, message = data.decode("utf-8", "replace").partition("\n\n")

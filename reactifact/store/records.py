@@ -133,15 +133,40 @@ def read_record(objects: Objects, commit: Oid) -> CommitRecord | None:
     return record if record is not None and record.kind == "ledger" else None
 
 
+def own_record(objects: Objects, commit: Oid) -> CommitRecord | None:
+    """Return the record of a commit that reactifact made, `None` for one of anybody else.
+
+    A commit made by hand on a checkout carries the `commit.json` of the one before it along; the
+    trailer in the message tells them apart.
+    """
+    record = read_record(objects, commit)
+    if record is None or f"\nChange-Id: {record.change}\n" not in objects.commit(commit).message:
+        return None
+    return record
+
+
 def require_record(objects: Objects, commit: Oid, what: str) -> CommitRecord:
     """Return the record of a commit. Raises `StoreError`, naming `what`, where it has none."""
-    record = read_record(objects, commit)
+    record = own_record(objects, commit)
     if record is None:
-        raise StoreError(
-            f"{what} points at {commit[:12]}, a commit that reactifact did not make; "
-            f"move the ref back to one it made (see `git log {commit[:12]}`)"
-        )
+        raise StoreError(_not_ours(objects.commit(commit), commit, what))
     return record
+
+
+def _not_ours(found: CommitObject, commit: Oid, what: str) -> str:
+    """Say what to do about a commit made by hand: its payloads and our bookkeeping do not agree."""
+    if len(found.parents) > 1:
+        ours, theirs = found.parents[0][:12], found.parents[1][:12]
+        return (
+            f"{what} points at {commit[:12]}, a merge made by hand, which mixes bookkeeping that only "
+            f"reactifact can join: move the ref back with `git update-ref {what} {ours}`, then merge "
+            f"{theirs} with BranchStore.merge(into=, source=)"
+        )
+    return (
+        f"{what} points at {commit[:12]}, a commit that reactifact did not make; "
+        f"move the ref back to one it made (see `git log {commit[:12]}`), and make the change "
+        f"with BranchStore.edit"
+    )
 
 
 def read_roots(objects: Objects, commit: Oid) -> Roots:
@@ -191,6 +216,8 @@ def author_signature(record: CommitRecord, when: int) -> Signature:
 def safe_text(text: str, also: str = "") -> str:
     """Percent-encode what could break or forge a commit message: control characters, `%`,
     a dash or blank at the start, and the characters in `also`."""
+    if text.isprintable() and "%" not in text and text[:1] not in ("-", " ") and not also:
+        return text
     out = []
     for index, char in enumerate(text):
         edge = char in "- " and index == 0

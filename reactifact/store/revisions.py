@@ -17,7 +17,7 @@ from .history import first_parents
 from .line import MAIN
 from .names import branch_ref, is_ledger_ref, parse_ref
 from .objects import Oid
-from .records import CommitRecord, read_record
+from .records import own_record, read_record
 
 MIN_DIGITS = 4
 """How many hex digits a shortened id has at least, as in git."""
@@ -144,18 +144,6 @@ def _written(database: Database, head: Head) -> datetime:
     record = read_record(database, head.commit)
     assert record is not None  # a head without a record is not listed
     return datetime.fromisoformat(record.timestamp)
-
-
-def own_record(objects: Objects, commit: Oid) -> CommitRecord | None:
-    """Return the record of a commit that reactifact made, `None` for one of anybody else.
-
-    A commit made by hand on a checkout carries the `commit.json` of the one before it along; the
-    trailer in the message tells them apart.
-    """
-    record = read_record(objects, commit)
-    if record is None or f"\nChange-Id: {record.change}\n" not in objects.commit(commit).message:
-        return None
-    return record
 
 
 def resolve(database: Database, text: str, *, session: str | None = None, branch: str | None = None) -> Oid:

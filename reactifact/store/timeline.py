@@ -13,8 +13,7 @@ from typing import Any
 
 from .database import Objects
 from .objects import CommitObject, Oid
-from .records import CommitRecord, subject
-from .revisions import own_record
+from .records import CommitRecord, own_record, subject
 
 
 @dataclass(frozen=True, slots=True)
