@@ -128,13 +128,13 @@ def diff_values(old: Any, new: Any, path: str = "") -> Iterator[FieldChange]:
         yield from _diff_objects(old, new, path)
     elif isinstance(old, list) and isinstance(new, list):
         yield from _diff_lists(old, new, path)
-    elif not _same(old, new):
+    elif not same_value(old, new):
         yield FieldChange(path, "changed", old, new)
 
 
 def _diff_objects(old: dict[str, Any], new: dict[str, Any], path: str) -> Iterator[FieldChange]:
     for key in sorted(old.keys() | new.keys()):
-        below = _member(path, key)
+        below = join_path(path, key)
         if key not in old:
             yield FieldChange(below, "added", None, new[key])
         elif key not in new:
@@ -150,10 +150,10 @@ def _diff_lists(old: list[Any], new: list[Any], path: str) -> Iterator[FieldChan
         return
     shorter = min(len(old), len(new))
     start = 0
-    while start < shorter and _same(old[start], new[start]):
+    while start < shorter and same_value(old[start], new[start]):
         start += 1
     end = 0
-    while end < shorter - start and _same(old[-1 - end], new[-1 - end]):
+    while end < shorter - start and same_value(old[-1 - end], new[-1 - end]):
         end += 1
     if start + end < shorter:
         yield FieldChange(path, "changed", old, new)
@@ -164,14 +164,15 @@ def _diff_lists(old: list[Any], new: list[Any], path: str) -> Iterator[FieldChan
         yield FieldChange(f"{path}[{index}]", "added", None, new[index])
 
 
-def _same(old: Any, new: Any) -> bool:
-    """Compare as stored: `1`, `1.0` and `true` are three values in JSON, but equal in Python."""
+def same_value(old: Any, new: Any) -> bool:
+    """Tell whether two JSON values are stored alike: `1`, `1.0` and `true` are three values in JSON, but equal in Python."""
     if isinstance(old, dict | list) or isinstance(new, dict | list):
         return type(old) is type(new) and canonical.encode(old) == canonical.encode(new)
     return type(old) is type(new) and bool(old == new)
 
 
-def _member(path: str, key: str) -> str:
+def join_path(path: str, key: str) -> str:
+    """Return the path of a member of a JSON object."""
     if not _PLAIN_KEY.fullmatch(key):
         return f"{path}[{json.dumps(key, ensure_ascii=False)}]"
     return f"{path}.{key}" if path else key

@@ -140,7 +140,7 @@ def own_record(objects: Objects, commit: Oid) -> CommitRecord | None:
     trailer in the message tells them apart.
     """
     record = read_record(objects, commit)
-    if record is None or f"\nChange-Id: {record.change}\n" not in objects.commit(commit).message:
+    if record is None or f"\nChange-Id: {safe_text(record.change)}\n" not in objects.commit(commit).message:
         return None
     return record
 

@@ -1,7 +1,8 @@
-"""From what a person types to a commit: names of branches, versions, short ids.
+"""From what a person types to a commit: names of branches and tags, versions, short ids.
 
-Owns the listing of heads and the meaning of `session/branch`, `v3`, a shortened commit id and a
-shortened Change-Id. Reads only; works with any backend.
+Owns the listing of heads and the meaning of `session/branch`, `session/tag`, `v3`,
+`session/branch@v3`, a full ref name, a shortened commit id and a shortened Change-Id. Reads only;
+works with any backend.
 """
 
 from __future__ import annotations
@@ -15,15 +16,17 @@ from ..errors import InvalidName, MissingObject, UnknownRevision
 from .database import Database, Objects
 from .history import first_parents
 from .line import MAIN
-from .names import branch_ref, is_ledger_ref, parse_ref
+from .names import branch_ref, is_ledger_ref, ledger_ref, parse_ref
 from .objects import Oid
 from .records import own_record, read_record
+from .tags import Tag, tags
 
 MIN_DIGITS = 4
 """How many hex digits a shortened id has at least, as in git."""
 
 _HEADS = "refs/heads/"
 _VERSION = re.compile(r"v(\d+)")
+_AT_VERSION = re.compile(r"(.+)@v(\d+)", re.DOTALL)
 _SHORT_ID = re.compile(rf"[0-9a-f]{{{MIN_DIGITS},40}}")
 _FULL_ID = re.compile(r"[0-9a-f]{40}")
 _SHOWN = 5
@@ -146,31 +149,103 @@ def _written(database: Database, head: Head) -> datetime:
     return datetime.fromisoformat(record.timestamp)
 
 
+def find_tag(database: Database, text: str, *, session: str | None = None) -> Tag | None:
+    """Return the tag that `session/name` names (with `session`: its name alone), or `None`.
+
+    Raises `UnknownRevision` when the text can be read in two ways.
+    """
+    if session is not None:
+        found = [tag for tag in _stored_tags(database, session) if tag.name == text]
+    else:
+        found = [
+            tag
+            for index, char in enumerate(text)
+            if char == "/"
+            for tag in _stored_tags(database, text[:index])
+            if tag.name == text[index + 1 :]
+        ]
+    if len(found) > 1:
+        ways = " or ".join(f"tag {tag.name!r} of session {tag.session!r}" for tag in found)
+        raise UnknownRevision(f"{text!r} can be read as {ways}; name session and tag apart")
+    return found[0] if found else None
+
+
+def _stored_tags(database: Database, session: str) -> list[Tag]:
+    try:
+        return tags(database, session)
+    except InvalidName:
+        return []
+
+
+def find_branch(database: Database, text: str, *, session: str | None = None) -> Head | None:
+    """Return the branch (or ledger) that a text names, `None` when it names none.
+
+    With `session` the text is the name of a branch of it, or the whole `session/branch`. Raises
+    `UnknownRevision` when it can be read in two ways.
+    """
+    if text.startswith(_HEADS):
+        return next((head for head in heads(database) if branch_ref_of(head) == text), None)
+    if session is not None:
+        own = [head for head in _stored_heads(database, session) if head.branch == text]
+        if own:
+            return own[0]
+    named = _named(database, text)
+    return named[0] if named else None
+
+
+def branch_ref_of(head: Head) -> str:
+    """Return the full name of the ref of a branch or a ledger."""
+    return ledger_ref(head.session) if head.is_ledger else branch_ref(head.session, head.branch)
+
+
 def resolve(database: Database, text: str, *, session: str | None = None, branch: str | None = None) -> Oid:
     """Return the commit that `text` names.
 
     In this order: `vN`, the commit with that context version on the branch (with `session`; 0 is
     the empty state it began with); a branch, as `session/branch`, or by its own name with
-    `session`; a commit id or a Change-Id, of which the first four digits or more are enough.
-    Raises `UnknownRevision` when nothing or more than one commit fits.
+    `session`; a tag, likewise; a full ref name (`refs/tags/...`); a version of a branch, as
+    `session/branch@vN`; a commit id or a Change-Id, of which the first four digits or more are
+    enough. Raises `UnknownRevision` when nothing or more than one commit fits.
     """
     version = _VERSION.fullmatch(text)
     if session is not None and version is not None:
         return _of_version(database, find_head(database, session, branch), int(version[1]))
-    named = _named(database, text)
-    if not named and session is not None:
-        named = [head for head in _stored_heads(database, session) if head.branch == text]
-    if named:
-        return named[0].commit
+    named = _of_name(database, text, session)
+    if named is not None:
+        return named
+    at = _AT_VERSION.fullmatch(text)
+    if at is not None:
+        head = find_branch(database, at[1], session=session)
+        if head is not None:
+            return _of_version(database, head, int(at[2]))
     if _SHORT_ID.fullmatch(text):
-        scope = heads(database) if session is None else _stored_heads(database, session)
-        return _of_digits(database, [head.commit for head in scope], text)
+        starts = [head.commit for head in (heads(database) if session is None else heads(database, session))]
+        starts += [tag.commit for tag in tags(database, session)]
+        return _of_digits(database, starts, text)
     if version is not None:
         raise UnknownRevision(f"{text} is a version of a session; say of which one")
     raise UnknownRevision(
         f"{text!r} names no commit in {database.backend.location}: give a commit id or a Change-Id "
-        f"(at least {MIN_DIGITS} hex digits), session/branch, or vN with a session"
+        f"(at least {MIN_DIGITS} hex digits), session/branch, session/tag, session/branch@vN, or vN "
+        f"with a session"
     )
+
+
+def _of_name(database: Database, text: str, session: str | None) -> Oid | None:
+    """Return the commit of a branch, a tag or a ref of that name. Raises `UnknownRevision` for two."""
+    if text.startswith("refs/"):
+        return database.backend.refs(text).get(text)
+    head = find_branch(database, text, session=session)
+    tag = None if session is None else find_tag(database, text, session=session)
+    if tag is None:
+        tag = find_tag(database, text)
+    if head is not None and tag is not None and head.commit != tag.commit:
+        raise UnknownRevision(
+            f"{text!r} is both a branch and a tag: name the ref, {branch_ref_of(head)} or {tag.ref}"
+        )
+    if head is not None:
+        return head.commit
+    return None if tag is None else tag.commit
 
 
 def _of_version(database: Database, head: Head, version: int) -> Oid:

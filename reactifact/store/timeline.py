@@ -1,6 +1,7 @@
 """Commits as entries of a log: one branch's own line, or several lines interleaved by time.
 
-Owns `Entry`, its dictionary shape, and the order of interleaved lines. Reads only.
+Owns `Entry`, its dictionary shape, the order of interleaved lines and what a log can be asked for.
+Reads only.
 """
 
 from __future__ import annotations
@@ -72,6 +73,38 @@ class Entry:
             "run_id": None if record is None else record.run_id or None,
             "parents": list(self.object.parents),
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which commits of a log are wanted: those that fit everything that is not `None`."""
+
+    artifact_id: str | None = None  # it wrote, deleted, linked or delivered this
+    agent: str | None = None  # its author
+    since: datetime | None = None  # it is not older
+    until: datetime | None = None  # it is not newer
+    generation: int | None = None  # of the turn it belongs to, counted from 1
+
+    def __post_init__(self) -> None:
+        for name, moment in (("since", self.since), ("until", self.until)):
+            if moment is not None and moment.tzinfo is None:
+                raise ValueError(
+                    f"{name}={moment.isoformat()} has no time zone: give an aware datetime, "
+                    f"such as datetime.now(UTC)"
+                )
+
+    def fits(self, found: Entry) -> bool:
+        """Tell whether a commit is wanted."""
+        return (
+            self.agent in (None, found.author)
+            and (self.generation is None or self._of_generation(found))
+            and (self.since is None or found.time >= self.since)
+            and (self.until is None or found.time <= self.until)
+            and (self.artifact_id is None or found.touches(self.artifact_id))
+        )
+
+    def _of_generation(self, found: Entry) -> bool:
+        return found.record is not None and found.record.generation == self.generation
 
 
 def entry(objects: Objects, commit: Oid) -> Entry:

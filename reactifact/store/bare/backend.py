@@ -19,11 +19,11 @@ from pygit2.enums import ObjectType
 
 from ...errors import MissingObject, SessionBusy, StoreError
 from ..checks import check_objects, check_oid, check_ref_name
+from ..files import os_errors
+from ..locks import LockFolder
 from ..objects import GitObject, Kind, Oid
 from ..protocol import RefUpdate
-from .files import os_errors
 from .head import Head
-from .locks import LockFolder
 from .maintenance import TRIGGER, PackMerger
 from .pack import build_pack
 from .pack_folder import PackFolder

@@ -9,10 +9,10 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 
 from ...errors import Contention
+from ..files import sync_folder
+from ..locks import LockFolder
 from ..protocol import RefUpdate
-from .files import sync_folder
 from .lockfile import LOCK_WAIT, lock_file
-from .locks import LockFolder
 from .pack_folder import Step
 from .refs import DamagedRef, RefFolder
 

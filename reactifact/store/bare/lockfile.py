@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ...errors import Contention
-from .files import make_folders, remove, write_all
+from ..files import make_folders, remove, write_all
 
 STALE_AFTER = 1.0
 """Seconds for which a lock file must stand unchanged to be taken for a dead process's."""

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-from .files import remove, sync_folder, write_new
-from .locks import try_lock
+from ..files import remove, sync_folder, write_new
+from ..locks import try_lock
 from .writer import KEEP_MARK, WriterMark
 
 _OURS = re.compile(r"(pack-[0-9a-f]{40})\.(?:keep|keep\.new|pack\.new|idx\.new)")

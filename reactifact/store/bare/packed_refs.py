@@ -11,8 +11,8 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from ..files import sync_folder
 from ..objects import Oid
-from .files import sync_folder
 from .lockfile import lock_file
 
 Stamp = tuple[int, int, int] | None

@@ -14,11 +14,11 @@ from contextlib import suppress
 
 from ...errors import Contention, StoreError
 from ..checks import name_in_the_way, parent_names
+from ..files import remove, sync_folder
+from ..locks import LockFolder
 from ..objects import Oid
 from ..protocol import RefUpdate
-from .files import remove, sync_folder
 from .lockfile import LOCK_WAIT, LockFile, lock_file
-from .locks import LockFolder
 from .pack_folder import Step
 from .packed_refs import PackedRefs
 

@@ -15,9 +15,9 @@ import pygit2
 from pygit2.enums import RepositoryOpenFlag
 
 from ...errors import NotAStore, StoreError
-from .files import make_folders, os_errors, sync_folder, write_new
+from ..files import make_folders, os_errors, sync_folder, write_new
+from ..locks import LockFolder
 from .lockfile import LOCK_WAIT, lock_file
-from .locks import LockFolder
 
 ATTRIBUTES = ("* -text -merge", ".reactifact/** -diff linguist-generated")
 SETTINGS = {"gc.auto": "0", "receive.autogc": "false", "maintenance.auto": "false"}

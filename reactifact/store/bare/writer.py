@@ -15,8 +15,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from .files import remove, write_all
-from .locks import FileLock, try_lock
+from ..files import remove, write_all
+from ..locks import FileLock, try_lock
 
 KEEP_MARK = b"reactifact writer"
 
