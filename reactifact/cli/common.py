@@ -21,6 +21,7 @@ from ..sessions.stores import open_database
 from ..store.database import Database
 from ..store.line import Line
 from ..store.objects import Oid
+from ..store.printable import plain as plain  # the verbs take it from here
 from ..store.revisions import Head, find_head, heads, latest_head, parse_head
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -143,15 +144,6 @@ def table(rows: Sequence[Sequence[Cell | str]], indent: str = "") -> None:
 
 def _width(text: str) -> int:
     return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)
-
-
-def plain(text: str) -> str:
-    """Return a text in one line and without control characters: stored text must not steer a terminal."""
-    return "".join(char if char.isprintable() else _escaped(char) for char in text)
-
-
-def _escaped(char: str) -> str:
-    return json.dumps(char)[1:-1] if ord(char) != 0x7F else "\\u007f"
 
 
 def one_line(text: str) -> str:

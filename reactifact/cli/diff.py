@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import click
 
-from ..errors import UnknownRevision
+from ..store.branch_diff import BranchDiff, Point, delivery_text, diff_points, find_point, title
 from ..store.database import Database
-from ..store.diff import ArtifactState, FieldChange, RelationState, StateDiff, diff_states
-from ..store.records import read_roots
-from ..store.timeline import Entry, entry
-from .common import branch_options, json_option, line, opened, plain, print_json, short, store_argument
-from .revisions import commit_named
+from ..store.difftext import lines
+from .common import branch_options, json_option, line, opened, print_json, store_argument
+from .revisions import scope_of
 
-_LONGEST = 300
+_COLOURS = {"added": "green", "removed": "red", "changed": "yellow"}
 
 
 @click.command(short_help="Show what changed between two commits.")
@@ -25,100 +20,45 @@ _LONGEST = 300
 @branch_options
 @json_option
 def diff(store: str, old: str, new: str, session: str | None, branch: str | None, as_json: bool) -> None:
-    """Show what changed from commit A to commit B: artifacts with their fields, and relations.
+    """Show what changed from commit A to commit B: artifacts with their fields, relations, deliveries.
 
-    A and B are commit ids or Change-Ids (four digits are enough), SESSION/BRANCH, or vN: a version
-    of --session (default: the session written last) on --branch. v0 is the empty state. Deliveries
-    are no part of the state: see the outbox and log verbs.
+    A and B are commit ids or Change-Ids (four digits are enough), SESSION/BRANCH, SESSION/TAG,
+    SESSION/BRANCH@vN, or vN: a version of --session (default: the session written last) on
+    --branch. v0 is the empty state. A branch counts with its deliveries up to now, any other commit
+    with those that it knew.
 
     \b
     --json: {old, new, artifacts: {added, removed, changed},
-             relations: {added, removed}}
+             relations: {added, removed}, deliveries}
       old, new:       {commit, change, session, branch, version}
       added, removed: {id, type, version, data}
       changed:        {id, old_type, new_type, old_version, new_version,
                        fields: [{path, kind, old, new}]}
       relations:      {source, relation, target}
+      deliveries:     {action_id, old_status, new_status, attempts, error,
+                       dispatched_at, branch}
     kind: added, removed, changed. Paths are like address.lines[0].
     """
     with opened(store) as database:
-        before = _state_commit(database, old, session, branch)
-        after = _state_commit(database, new, session, branch)
-        found = diff_states(database, read_roots(database, before.commit), read_roots(database, after.commit))
+        before = _point(database, old, session, branch)
+        after = _point(database, new, session, branch)
+        found = diff_points(database, before, after)
     if as_json:
-        print_json({"old": _side(before), "new": _side(after), **found.to_dict()})
+        print_json(found.to_dict())
     else:
-        _print(before, after, found)
+        _print(found)
 
 
-def _state_commit(database: Database, text: str, session: str | None, branch: str | None) -> Entry:
-    found = entry(database, commit_named(database, text, session, branch))
-    if found.record is not None and found.record.kind == "ledger":
-        raise UnknownRevision(
-            f"{text!r} is a commit of a ledger, which holds deliveries and no state: "
-            f"compare commits of branches, or see one delivery with show"
-        )
-    return found
+def _point(database: Database, text: str, session: str | None, branch: str | None) -> Point:
+    session, branch = scope_of(database, text, session, branch)
+    return find_point(database, text, session=session, branch=branch)
 
 
-def _side(found: Entry) -> dict[str, Any]:
-    whole = found.to_dict()
-    version = None if found.record is None else found.record.version
-    return {**{name: whole[name] for name in ("commit", "change", "session", "branch")}, "version": version}
-
-
-def _print(before: Entry, after: Entry, found: StateDiff) -> None:
-    line(f"{_title(before)} -> {_title(after)}", bold=True)
+def _print(found: BranchDiff) -> None:
+    line(f"{title(found.old)} -> {title(found.new)}", bold=True)
     if found.is_empty:
         line("the states are equal")
-    for gone in found.removed:
-        _print_whole("-", "red", gone)
-    for came in found.added:
-        _print_whole("+", "green", came)
-    for changed in found.changed:
-        kind = changed.new_type
-        if changed.old_type != kind:
-            kind = f"{changed.old_type} -> {kind}"
-        versions = f"v{changed.old_version} -> v{changed.new_version}"
-        line(f"~ {plain(changed.id)}  {plain(kind)}  {versions}", "yellow")
-        for field in changed.fields:
-            _print_field(field)
-    for relation in found.relations_removed:
-        line(f"- {_relation(relation)}", "red")
-    for relation in found.relations_added:
-        line(f"+ {_relation(relation)}", "green")
-
-
-def _title(found: Entry) -> str:
-    record = found.record
-    if record is None:
-        return short(found.commit)
-    return f"{short(found.commit)} ({plain(record.session)}/{plain(record.branch)} v{record.version})"
-
-
-def _print_whole(sign: str, colour: str, found: ArtifactState) -> None:
-    line(f"{sign} {plain(found.id)}  {plain(found.type)}  v{found.version}", colour)
-    if isinstance(found.data, dict):
-        for name, value in found.data.items():
-            line(f"    {plain(name)}: {_value(value)}")
-    else:
-        line(f"    {_value(found.data)}")
-
-
-def _print_field(field: FieldChange) -> None:
-    path = plain(field.path) or "(whole)"
-    if field.kind == "added":
-        line(f"    + {path}: {_value(field.new)}", "green")
-    elif field.kind == "removed":
-        line(f"    - {path}: {_value(field.old)}", "red")
-    else:
-        line(f"    {path}: {_value(field.old)} -> {_value(field.new)}")
-
-
-def _relation(found: RelationState) -> str:
-    return plain(f"{found.source} -[{found.relation}]-> {found.target}")
-
-
-def _value(value: Any) -> str:
-    text = plain(json.dumps(value, ensure_ascii=False))
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... ({len(text)} characters)"
+    for one in lines(found.state):
+        line(one.text, _COLOURS.get(one.kind))
+    for delivery in found.deliveries:
+        line(delivery_text(delivery), "cyan")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from itertools import islice
 
 import click
 
+from ..errors import UnknownRevision
 from ..store.database import Database
-from ..store.revisions import Head, heads
-from ..store.timeline import Entry, interleaved, own_line
+from ..store.revisions import Head, find_tag, heads
+from ..store.tags import Tag, tags
+from ..store.timeline import Entry, Filter, interleaved, own_line
 from .common import (
     Cell,
     branch_options,
@@ -30,12 +33,15 @@ _CHUNK = 200  # entries that are aligned together; a long log starts to print be
 
 @click.command(short_help="List the commits of a branch or a session.")
 @store_argument
-@click.argument("target", metavar="[SESSION[/BRANCH]]", required=False)
+@click.argument("target", metavar="[SESSION[/BRANCH-or-TAG]]", required=False)
 @branch_options
 @click.option("--all", "everything", is_flag=True, help="All branches and the ledger, interleaved by time.")
 @click.option("--limit", "-n", type=click.IntRange(min=0), metavar="N", help="The newest N that fit.")
 @click.option("--agent", metavar="NAME", help="Only commits of this author.")
 @click.option("--artifact", metavar="ID", help="Only commits that wrote, linked or delivered it.")
+@click.option("--since", type=click.DateTime(), help="Not older than this (UTC).")
+@click.option("--until", type=click.DateTime(), help="Not newer than this (UTC).")
+@click.option("--generation", type=click.IntRange(min=1), metavar="N", help="Only the Nth of each turn.")
 @click.option("--reverse", is_flag=True, help="The oldest first (of those that --limit chose).")
 @json_option
 def log(
@@ -47,6 +53,9 @@ def log(
     limit: int | None,
     agent: str | None,
     artifact: str | None,
+    since: datetime | None,
+    until: datetime | None,
+    generation: int | None,
     reverse: bool,
     as_json: bool,
 ) -> None:
@@ -59,32 +68,58 @@ def log(
     \b
     --json: {session, branch, all, commits: [{
       commit, change, kind, session, branch, version, time, author,
-      subject, trigger, generation, run_id, parents, heads}]}
-    branch: where it was made; heads: the branches that stand on it.
+      subject, trigger, generation, run_id, parents, heads, tags}]}
+    branch: where it was made; heads, tags: the branches that stand on it
+    and its tags.
     kind: root, direct, agent, merge, queue, edit, ledger, foreign. Keys
     that do not apply are null; version is null for unversioned commits.
     """
     with opened(store) as database:
-        head = chosen_head(database, target, session, branch)
-        entries = (found for found in _entries(database, head, everything) if _fits(found, agent, artifact))
+        head = _start(database, target, session, branch)
+        wanted = Filter(artifact, agent, _aware(since), _aware(until), generation)
+        entries = filter(wanted.fits, _entries(database, head, everything))
         chosen: Iterator[Entry] = islice(entries, limit)
         if reverse:
             chosen = iter(list(chosen)[::-1])
-        standing = _standing(heads(database, head.session))
+        standing = _names(heads(database, head.session))
+        tagged = _names(tags(database, head.session))
         if as_json:
-            commits = [{**found.to_dict(), "heads": standing.get(found.commit, [])} for found in chosen]
+            commits = [
+                {
+                    **found.to_dict(),
+                    "heads": standing.get(found.commit, []),
+                    "tags": tagged.get(found.commit, []),
+                }
+                for found in chosen
+            ]
             names = {"session": head.session, "branch": head.branch, "all": everything}
             print_json({**names, "commits": commits})
             return
         while chunk := list(islice(chosen, _CHUNK)):
-            table([_row(found, standing if everything else None) for found in chunk])
+            table([_row(found, standing if everything else None, tagged) for found in chunk])
 
 
-def _standing(found: list[Head]) -> dict[str, list[str]]:
-    """Return the branches that stand on each commit."""
+def _start(database: Database, target: str | None, session: str | None, branch: str | None) -> Head:
+    """Return the branch, or the tag as if it were one, that the log begins at."""
+    try:
+        return chosen_head(database, target, session, branch)
+    except UnknownRevision:
+        name = target if session is None else branch
+        tag = None if name is None else find_tag(database, name, session=session)
+        if tag is None:
+            raise
+        return Head(tag.session, tag.name, tag.commit, is_ledger=False)
+
+
+def _aware(moment: datetime | None) -> datetime | None:
+    return None if moment is None else moment.replace(tzinfo=UTC)
+
+
+def _names(found: Iterable[Head | Tag]) -> dict[str, list[str]]:
+    """Return the names of the branches, or of the tags, that stand on each commit."""
     names: dict[str, list[str]] = {}
-    for head in found:
-        names.setdefault(head.commit, []).append(head.branch)
+    for one in found:
+        names.setdefault(one.commit, []).append(one.branch if isinstance(one, Head) else one.name)
     return names
 
 
@@ -94,15 +129,14 @@ def _entries(database: Database, head: Head, everything: bool) -> Iterator[Entry
     return interleaved(database, [found.commit for found in heads(database, head.session)])
 
 
-def _fits(found: Entry, agent: str | None, artifact: str | None) -> bool:
-    return agent in (None, found.author) and (artifact is None or found.touches(artifact))
-
-
-def _row(found: Entry, standing: dict[str, list[str]] | None) -> list[Cell | str]:
+def _row(
+    found: Entry, standing: dict[str, list[str]] | None, tagged: dict[str, list[str]]
+) -> list[Cell | str]:
     record = found.record
     version = "" if record is None or record.context_version is None else f"v{record.context_version}"
     branch = "" if record is None else "%outbox" if record.kind == "ledger" else record.branch
     names = [] if standing is None else standing.get(found.commit, [])
+    names = names + [f"tag {name}" for name in tagged.get(found.commit, [])]
     trigger = cause(None if record is None else record.trigger)
     return [
         Cell(short(found.commit), "yellow"),

@@ -17,7 +17,15 @@ def commit_named(database: Database, text: str, session: str | None, branch: str
 
     Raises `UnknownRevision`.
     """
-    if _VERSION.fullmatch(text):
-        head = chosen_head(database, None, session, branch)
-        return resolve(database, text, session=head.session, branch=head.branch)
+    session, branch = scope_of(database, text, session, branch)
     return resolve(database, text, session=session, branch=branch)
+
+
+def scope_of(
+    database: Database, text: str, session: str | None, branch: str | None
+) -> tuple[str | None, str | None]:
+    """Return the session and the branch in which a text counts: a bare `vN` needs both."""
+    if not _VERSION.fullmatch(text):
+        return session, branch
+    head = chosen_head(database, None, session, branch)
+    return head.session, head.branch

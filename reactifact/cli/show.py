@@ -7,6 +7,7 @@ import click
 from ..errors import UnknownRevision
 from ..store.database import Database
 from ..store.line import Line
+from ..store.records import own_record
 from .artifact import describe_artifact, print_artifact
 from .commit import describe_commit, print_commit
 from .common import (
@@ -35,7 +36,7 @@ def show(
 
     An artifact id counts on --branch of --session (default: main of the session written last) and
     comes before a commit of the same name. A commit is an id or a Change-Id (four digits are
-    enough), SESSION/BRANCH, or vN: a version of --session.
+    enough), SESSION/BRANCH, SESSION/TAG, SESSION/BRANCH@vN, or vN: a version of --session.
 
     \b
     --json of a commit: {what: "commit", the keys of log, message, ledger,
@@ -74,7 +75,8 @@ def _holder(
     if kind == "commit":
         return None
     head = chosen_head(database, None, session, branch, quiet=True)
-    line = None if head.is_ledger else load_line(database, head)
+    by_hand = kind is None and own_record(database, head.commit) is None  # its commits can be shown still
+    line = None if head.is_ledger or by_hand else load_line(database, head)
     if line is not None and line.state.stored(name) is not None:
         if session is None:
             note_default(database, head)

@@ -110,6 +110,7 @@ def _refresh(item: Prepared, live: Meta, working: Working, origin: Origin, op_ty
                 "artifact_id": live.id,
                 "data_type": encoded.type_id,
                 "payload": live.payload,
+                "revision": live.revision,
                 "version": live.version,
                 "unchanged": True,
                 **action_note(encoded),

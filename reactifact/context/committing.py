@@ -15,11 +15,11 @@ from typing import Any
 from ..store.layout import ListingRecord, ReadRecord
 from ..store.line import Line, new_change_id
 from ..store.memory import MemoryBackend
-from ..store.merge import MergePlan
 from ..store.objects import Oid
 from ..store.records import CommitRecord
 from ..store.state import Origin, State
-from . import delivery, merging
+from . import delivery
+from .adopting import apply_plan
 from .applying import Prepared, apply
 from .artifacts import Artifact
 from .commits import Write
@@ -27,6 +27,7 @@ from .encoding import check_text
 from .events import QueueEntry
 from .held import HeldKey, HeldResult, file_name
 from .interrupts import PendingAction
+from .merging import Merge
 from .resources import RuntimeResources
 from .working import Working
 
@@ -44,6 +45,11 @@ class Committer:
         durable = not isinstance(line.database.backend, MemoryBackend)
         self.working = Working(line.state, line.ledger, resources, durable=durable, branch=line.branch)
         self.working.tracks_staleness = line.record is None
+        self._load_queue()
+
+    def _load_queue(self) -> None:
+        """Take over the queue and the held results that the line's newest commit says."""
+        line = self.line
         if line.record is not None:
             self.queue = [QueueEntry.from_dict(entry) for entry in line.record.queue]
             self.queue += delivery.missed(line)
@@ -209,6 +215,12 @@ class Committer:
         files = {file_name(key): found.encode() for key, found in self.held.items()}
         self.line.state.hold(files)
 
+    def reload(self, line: Line) -> None:
+        """Go on over what the store holds now: its state, its queue, its held results."""
+        self.queue, self.held = [], {}
+        self.replace_line(line)
+        self._load_queue()
+
     def replace_line(self, line: Line) -> None:
         """Go on over another line (a reload); live artifacts show what it holds."""
         self.line = line
@@ -218,8 +230,36 @@ class Committer:
         self.working.delivered = None
         self.working.renew_all()
 
-    def commit_merge(self, plan: MergePlan, theirs: Line, message: str) -> None:
-        """Take over what a plan says, as a commit with two parents; it queues no events."""
+    def commit_merge(self, merge: Merge, theirs: Line, message: str, *, emit_events: bool) -> None:
+        """Take over what a plan says, as a commit with two parents, or leave everything as it was.
+
+        Where only the order of relations changes, the commit carries no version.
+        """
+        main, events = self.working, list(self.working.events)
+        before = main.state.savepoint()
+        record, origin = self._merge_record(theirs, message)
+        assert theirs.tip is not None
+        try:
+            writes = apply_plan(merge.plan, merge.objects, main, theirs.state, origin)
+            version = 0 if merge.plan.takes_over else None
+            record = replace(_completed(record, main.operations, writes), context_version=version)
+            self._commit(record, [theirs.tip])
+        except BaseException:
+            main.state.restore(before)
+            main.operations, main.events = [], events
+            main.renew_all()
+            raise
+        if not emit_events:
+            main.events = events
+        main.renew_all()
+
+    def commit_meeting(self, theirs: Line) -> None:
+        """Note that both sides were compared and nothing is to be taken over, for the next merge's base."""
+        assert theirs.tip is not None
+        record, _ = self._merge_record(theirs, f"merge: nothing to take over from {theirs.branch}")
+        self._commit(record, [theirs.tip])
+
+    def _merge_record(self, theirs: Line, message: str) -> tuple[CommitRecord, Origin]:
         now = self.resources.clock.now()
         record = CommitRecord(
             change=new_change_id(),
@@ -227,16 +267,9 @@ class Committer:
             author="merge",
             timestamp=now.isoformat(),
             message=message,
-            context_version=0,
             details={"branch": theirs.branch, "change": theirs.change},
         )
-        origin = Origin("merge", now, record.change)
-        writes = merging.apply_plan(plan, self.working, theirs.state, origin)
-        assert theirs.tip is not None
-        record = _completed(record, self.working.operations, writes)
-        self._commit(record, [theirs.tip])
-        self.working.events = []
-        self.working.renew_all()
+        return record, Origin("merge", now, record.change)
 
 
 def _completed(note: CommitRecord, operations: list[dict[str, Any]], writes: list[Write]) -> CommitRecord:

@@ -18,15 +18,15 @@ from ..store.database import Database
 from ..store.ledger import Ledger
 from ..store.line import MAIN, Line
 from ..store.memory import MemoryBackend
-from . import delivery, log, merging, staleness, views
+from . import delivery, log, merge_verbs, staleness, views
 from .artifacts import Artifact
 from .codec import dump
 from .commits import Commit
 from .committing import Committer
-from .encoding import check_text
 from .events import Event, EventType, QueueEntry
 from .interrupts import PendingAction, PendingQuestion
 from .relations import Relation
+from .resolving import MergePreview, Policy
 from .resources import RuntimeResources
 from .scope import current_scope
 from .streaming import EventHub, EventQueue, ProgressEvent
@@ -333,28 +333,40 @@ class Context:
         ]
         return twin
 
-    def merge(self, other: Context, *, message: str = "Merged branch") -> None:
+    def merge(
+        self,
+        other: Context,
+        *,
+        message: str = "Merged branch",
+        policy: Policy | None = None,
+        dry_run: bool = False,
+        emit_events: bool = False,
+    ) -> MergePreview | None:
         """Merge another context into this one: three-way, by artifact, all or nothing.
 
-        Raises `MergeConflict`, with nothing applied, when both sides changed an artifact
-        differently. Nothing is ever delivered by a merge.
+        `policy` settles conflicts: `"ours"`, `"theirs"`, or a function of a `ConflictDetail`. A
+        `dry_run` returns what the merge would do and changes nothing; else `None` is returned.
+        `emit_events` queues the events of what was taken over. Raises `MergeConflict`, with nothing
+        applied, when both sides changed an artifact differently. Nothing is ever delivered by a merge.
         """
         self._refuse_inside_an_execution("merge")
-        check_text(message, "merge message")
-        ours, theirs = self.commits.line, other.commits.line
-        for side in (self, other):
-            side.commits.begin()
-            side.commits.note_queue()
-            side.commits.line.seal()
-        plan = merging.plan(ours, theirs)
-        if plan.clashes:
-            both = merging.Union(ours.objects, theirs.objects)
-            raise merging.conflict(both, plan.clashes, f"branch {theirs.branch!r}")
-        changed = merging.join_ledgers(ours, theirs)
-        if not plan.is_empty:
-            self.commits.commit_merge(plan, theirs, message)
-        for action_id in changed:
-            self.commits.working.renew(action_id)
+        return merge_verbs.merge(
+            self.commits,
+            other.commits,
+            message=message,
+            policy=policy,
+            dry_run=dry_run,
+            emit_events=emit_events,
+        )
+
+    def merge_from(self, other: Context) -> None:
+        """Take over what is absent here or has a higher version there, and unite the relations.
+
+        Two-way and without conflicts: ids stay, nothing is deleted, one commit. `merge` compares
+        against a common base instead.
+        """
+        self._refuse_inside_an_execution("merge_from")
+        merge_verbs.merge_from(self.commits, other.commits)
 
     def _refuse_inside_an_execution(self, verb: str) -> None:
         scope = current_scope()

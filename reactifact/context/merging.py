@@ -1,65 +1,39 @@
-"""Merging one context into another: the plan of the store, made into models and messages.
+"""Merging one context into another: both sides as they stand, their common base, the plan.
 
-Owns `MergeConflict` and the steps around the pure merge: the common base, objects of a foreign
-store, the joined ledgers, the merge commit's record.
+Owns the steps around the pure comparison of `store/merge`: what a side would commit now, objects of
+a foreign store, where the base is, the joined ledgers. Conflicts are told by `conflicts`, decided by
+`resolving`, and the plan is applied by `adopting`. A plan is made on the side: until it is applied
+neither context has changed, not even by a commit of its direct changes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
-from ..errors import MissingObject, ReactifactError
-from ..store.canonical import decode
+from ..errors import MissingObject
 from ..store.database import Objects, Staging, Tree
 from ..store.history import merge_bases
+from ..store.layout import Roots
 from ..store.line import Line
-from ..store.merge import Clash, CommonBase, MergePlan, Version, plan_merge
+from ..store.memory import MemoryBackend
+from ..store.merge import Clash, CommonBase, MergePlan, plan_merge, plan_union
 from ..store.objects import TREE_MODE, CommitObject, GitObject, Oid
-from ..store.records import read_record, read_roots
-from ..store.state import Origin, State
-from .commits import Write
-from .encoding import ACTION_TYPE
-from .working import Working
+from ..store.records import make_commit, read_record, read_roots
+from .conflicts import ConflictDetail, MergeConflict, details_of
+from .conflicts import conflict as conflict_of
+from .resolving import Combiner, Policy, settle
 
-
-class MergeConflict(ReactifactError):
-    """Both sides changed an artifact, and differently; nothing was applied.
-
-    `conflicts` is a list of texts sorted by artifact id; `details` holds for each the base, ours
-    and theirs as plain data and the fields that differ.
-    """
-
-    def __init__(
-        self,
-        message: str,
-        conflicts: list[str] | None = None,
-        details: list[ConflictDetail] | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.conflicts = list(conflicts or [])
-        self.details = list(details or [])
-
-
-@dataclass(frozen=True)
-class ConflictDetail:
-    """One contested artifact: what each side holds, `None` where it has none."""
-
-    artifact_id: str
-    base: dict[str, Any] | None
-    ours: dict[str, Any] | None
-    theirs: dict[str, Any] | None
-    fields: tuple[str, ...]
-
-    def __str__(self) -> str:
-        if self.ours is None or self.theirs is None:
-            gone, kept = ("ours", "theirs") if self.ours is None else ("theirs", "ours")
-            return f"{self.artifact_id}: deleted by {gone}, changed by {kept}"
-        sides = ", ".join(
-            f"{name}: {self.ours.get(name)!r} against {self.theirs.get(name)!r}" for name in self.fields
-        )
-        return f"{self.artifact_id}: changed differently on both sides ({sides})"
+__all__ = [
+    "ConflictDetail",
+    "Merge",
+    "MergeConflict",
+    "conflict",
+    "copy_history",
+    "join_ledgers",
+    "plan",
+    "prepare",
+]
 
 
 class Union:
@@ -93,41 +67,112 @@ class Union:
         """Nothing is fetched ahead: the two sides are asked one by one."""
 
 
-def plan(ours: Line, theirs: Line) -> MergePlan:
-    """Compare two sealed lines; the objects of theirs are brought over first."""
-    assert ours.tip is not None
-    assert theirs.tip is not None
-    same_store = ours.database is theirs.database
-    objects: Objects = ours.objects
-    if same_store:
-        ours.objects.absorb(theirs.objects)
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What a line would hold if its direct changes were committed now; nothing of it is staged there."""
+
+    line: Line
+    objects: Staging
+    roots: Roots
+    tip: Oid | None
+
+    @staticmethod
+    def of(line: Line) -> Side:
+        """Look at a line, whatever is open on it."""
+        state = line.state.twin()
+        state.restore(line.state.savepoint())
+        roots = state.flush()
+        tip = line.tip
+        if line.draft is not None:
+            tip = make_commit(state.objects, line.draft.record, line.draft.roots, line.draft.parents)
+        return Side(line, state.objects, roots, tip)
+
+    def fork_point(self) -> Oid | None:
+        """Return the commit the line was forked from: the nearest fork its history records."""
+        if self.line.fork is not None:
+            return self.line.fork.get("commit")
+        oid = self.tip
+        while oid is not None:
+            record = read_record(self.objects, oid)
+            if record is not None and record.fork is not None:
+                found: Oid | None = record.fork.get("commit")
+                return found
+            parents = self.objects.commit(oid).parents
+            oid = parents[0] if parents else None
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """A merge that is planned and not applied."""
+
+    plan: MergePlan
+    objects: Objects
+    bases: list[Oid]
+    is_news: bool  # whether the other side changed anything since the base
+
+    def stage(self, ours: Line, theirs: Line) -> None:
+        """Bring the objects of the other side, which is sealed, into ours."""
+        assert theirs.tip is not None
+        if ours.database is theirs.database:
+            ours.objects.absorb(theirs.objects)
+        else:
+            copy_history(theirs.objects, ours.objects, theirs.tip, set(self.bases))
+
+
+def prepare(ours: Line, theirs: Line, policy: Policy | None, *, three_way: bool = True) -> Merge:
+    """Compare two lines and decide what can be decided. Neither is changed.
+
+    What merge functions and the policy raise reaches the caller.
+    """
+    mine, other = Side.of(ours), Side.of(theirs)
+    scratch = Staging(mine.objects)
+    objects: Objects = scratch
+    if ours.database is theirs.database:
+        mine.objects.absorb(theirs.objects)
+        mine.objects.absorb(other.objects)
     else:
-        objects = Union(ours.objects, theirs.objects)
-    bases = merge_bases(objects, ours.tip, theirs.tip)
-    fallback = None
-    if not bases:
-        point = _fork_point(theirs) or _fork_point(ours)
-        fallback = None if point is None else read_roots(objects, point)
-    base = CommonBase(objects, bases, fallback)
-    found = plan_merge(objects, ours.state.roots, theirs.state.roots, base.content, base.links)
-    if not same_store and not found.clashes:
-        copy_history(theirs.objects, ours.objects, theirs.tip, set(bases))
-    return found
+        objects = Union(scratch, other.objects)
+    bases = [] if mine.tip is None or other.tip is None else merge_bases(objects, mine.tip, other.tip)
+    if not three_way:
+        plan = plan_union(objects, mine.roots, other.roots)
+        return Merge(plan, objects, bases, is_news=False)
+    combiner = Combiner(objects, scratch, durable=not isinstance(ours.database.backend, MemoryBackend))
+    base = CommonBase(objects, bases, combiner, None if bases else _fallback(objects, mine, other))
+    plan = plan_merge(objects, mine.roots, other.roots, base, combiner)
+    if policy is not None and plan.clashes:
+        settle(objects, plan, policy, combiner)
+    return Merge(plan, objects, bases, _is_news(base, other, bases))
 
 
-def _fork_point(line: Line) -> Oid | None:
-    """Return the commit a line was forked from: the nearest fork its history records."""
-    if line.fork is not None:
-        return line.fork.get("commit")
-    oid = line.tip
-    while oid is not None:
-        commit = line.objects.commit(oid)
-        record = read_record(line.objects, oid)
-        if record is not None and record.fork is not None:
-            found: Oid | None = record.fork.get("commit")
-            return found
-        oid = commit.parents[0] if commit.parents else None
-    return None
+def plan(ours: Line, theirs: Line) -> MergePlan:
+    """Compare two sealed lines of one store, and bring what the plan names over to ours.
+
+    For callers that apply the plan in their own way.
+    """
+    merge = prepare(ours, theirs, None)
+    merge.stage(ours, theirs)
+    for item in merge.plan.combine:
+        assert item.result.stored is not None
+        ours.objects.put("blob", merge.objects.read(item.result.stored.meta.payload).data)
+    return merge.plan
+
+
+def conflict(objects: Objects, clashes: Iterable[Clash], other: str) -> MergeConflict:
+    """Return the error that names every contested artifact."""
+    return conflict_of(details_of(objects, clashes), other)
+
+
+def _fallback(objects: Objects, mine: Side, other: Side) -> Roots | None:
+    point = other.fork_point() or mine.fork_point()
+    return None if point is None else read_roots(objects, point)
+
+
+def _is_news(base: CommonBase, other: Side, bases: list[Oid]) -> bool:
+    if other.tip is None or (other.tip in bases and other.line.state.is_clean):
+        return False
+    known = base.roots or [Roots()]
+    return any((r.artifacts, r.relations) != (other.roots.artifacts, other.roots.relations) for r in known)
 
 
 def copy_history(source: Objects, target: Staging, tip: Oid, known: set[Oid]) -> None:
@@ -158,65 +203,9 @@ def copy_history(source: Objects, target: Staging, tip: Oid, known: set[Oid]) ->
         waiting.extend(commit.parents)
 
 
-def conflict(objects: Objects, clashes: list[Clash], other: str) -> MergeConflict:
-    """Return the error that names every contested artifact."""
-    details = [_detail(objects, clash) for clash in clashes]
-    texts = [str(detail) for detail in details]
-    return MergeConflict(
-        f"cannot merge {other}: {len(texts)} artifact{'s' * (len(texts) != 1)} changed differently "
-        f"on both sides, nothing was applied\n" + "\n".join(texts),
-        texts,
-        details,
-    )
-
-
-def _detail(objects: Objects, clash: Clash) -> ConflictDetail:
-    base, ours, theirs = (_data(objects, side) for side in (clash.base, clash.ours, clash.theirs))
-    left, right = ours or {}, theirs or {}
-    differing = [k for k in {**left, **right} if left.get(k) != right.get(k)]
-    return ConflictDetail(clash.artifact_id, base, ours, theirs, tuple(sorted(differing)))
-
-
-def _data(objects: Objects, version: Version) -> dict[str, Any] | None:
-    if version.stored is None:
-        return None
-    data: Any = decode(objects.read(version.stored.meta.payload).data)
-    return data if isinstance(data, dict) else {"": data}
-
-
 def join_ledgers(ours: Line, theirs: Line) -> list[str]:
     """Bring what another ledger knows into ours; return the ids of actions that changed."""
     one, other = ours.ledger, theirs.ledger
     if one is other or (one.ref == other.ref and ours.database is theirs.database):
         return []
     return ours.take_ledger(other)
-
-
-def apply_plan(plan: MergePlan, working: Working, theirs: State, origin: Origin) -> list[Write]:
-    """Take over what a plan says, versions as they are; return what was written."""
-    writes: list[Write] = []
-    state = working.state
-    for stored in plan.adopt:
-        meta = stored.meta
-        kind = "create" if state.stored(meta.id) is None else "update"
-        state.adopt(stored, origin.commit)
-        if meta.type_id == ACTION_TYPE:
-            working.expect(meta)
-        working.journal(
-            {
-                "type": kind,
-                "artifact_id": meta.id,
-                "data_type": meta.type_id,
-                "payload": meta.payload,
-                "version": meta.version,
-            }
-        )
-        writes.append(Write(meta.id, meta.version, kind))
-    for artifact_id in plan.delete:
-        gone = working.delete(artifact_id, origin)
-        writes.append(Write(artifact_id, 0 if gone is None else gone.version, "delete"))
-    for source, relation, target in plan.link:
-        working.link(source, relation, target)
-    for source, relation, target in plan.unlink:
-        working.unlink(source, relation, target)
-    return writes

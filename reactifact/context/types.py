@@ -93,7 +93,8 @@ def register(
     `type_id` is what is stored (default: its own `TYPE_ID`, else `module.qualname`); `aliases` are
     older ids that lead here too. `migrate(payload) -> payload` brings older payloads into today's
     shape and runs when a payload was written under another `revision` (default: a hash of the
-    model's schema). `merge` combines two changes of one field.
+    model's schema). `merge(base, ours, theirs)` combines two changes of one artifact, in a merge of
+    branches and of two patches of one generation; `reactifact.merging` has ready ones.
 
     A class of the same module and name, as a reload or a notebook cell makes it, is the same model.
     Raises `ValueError` when another model holds the id or an alias, `InvalidName` for an id that

@@ -130,6 +130,7 @@ class Working(Reading):
                 "artifact_id": artifact_id,
                 "data_type": encoded.type_id,
                 "payload": meta.payload,
+                "revision": meta.revision,
                 "version": meta.version,
                 **action_note(encoded),
             }

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 from ..context.applying import Prepared
 from ..context.codec import decode_payload
 from ..context.encoding import Encoded, encode
+from ..context.merge_functions import CONFLICT
 from ..context.operations import Delete
 from ..context.types import merge_function_of
 from ..store import canonical
@@ -81,7 +82,7 @@ def _merged(base: Encoded | None, theirs: Encoded, mine: Encoded) -> Encoded | N
     merge = merge_function_of(mine.model)
     if merge is not None:
         both = merge(None if base is None else _model(base), _model(theirs), _model(mine))
-        return encode(both)
+        return None if both is CONFLICT else encode(both)
     if base is None:
         return mine if theirs.payload == mine.payload else None
     return _combined_fields(base, theirs, mine) if base.type_id == mine.type_id else None

@@ -6,21 +6,20 @@ next send. It never decides what is sent.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
-from anyio import CancelScope
 
 from ..authoring.agents import Agent
 from ..context import Context, delivery
 from ..context.artifacts import Artifact
 from ..context.events import EventType
 from ..context.interrupts import PendingAction
+from ..context.locking import drain_lock
 from ..context.publishing import publish_ledger
-from ..errors import IntentConflict, SessionBusy
+from ..errors import IntentConflict
 from ..logs import get_logger
 from ..threads import short_call
 from .planning import named
@@ -29,9 +28,6 @@ log = get_logger("reactifact.runtime")
 
 Dispatcher = Callable[[Context, Artifact[PendingAction]], Any]
 ErrorCallback = Callable[[Artifact[PendingAction], Exception], Any]
-
-_FIRST_WAIT = 0.005
-_LONGEST_WAIT = 0.25
 
 
 @dataclass(slots=True)
@@ -49,27 +45,6 @@ class Drained:
         for other in others:
             first.add_note(f"also failed: {type(other).__name__}: {other}")
         raise first
-
-
-@asynccontextmanager
-async def drain_lock(context: Context) -> AsyncIterator[None]:
-    """Hold the session's drain lock: one drain a session at a time, in all processes."""
-    line = context.line
-    backend = line.database.backend
-    wait = _FIRST_WAIT
-    while True:
-        lock = backend.lock(f"drain {line.session}")
-        try:
-            await short_call(backend.is_local, lock.__enter__)
-            break
-        except SessionBusy:
-            await context.resources.clock.sleep(wait)
-            wait = min(wait * 2, _LONGEST_WAIT)
-    try:
-        yield
-    finally:
-        with CancelScope(shield=True):
-            await short_call(backend.is_local, lock.__exit__, None, None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +69,7 @@ async def drain(context: Context, dispatcher: Dispatcher, options: Options) -> D
     branch alone notes what would have been.
     """
     done = Drained()
-    async with drain_lock(context):
+    async with drain_lock(context.line, context.resources.clock):
         await short_call(context.line.database.backend.is_local, context.line.ledger.refresh)
         await _report_refused(context, options, done)
         waiting = delivery.sendable(context.working)

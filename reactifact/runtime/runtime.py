@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any, Literal, Protocol
 
 import anyio
@@ -18,6 +18,7 @@ from ..authoring.agents import Agent
 from ..authoring.request import current_request, reset_request, set_request
 from ..context import Context
 from ..context.events import Event
+from ..context.locking import run_lock
 from ..context.streaming import ProgressEvent
 from ..errors import SessionBusy
 from ..logs import bind, get_logger
@@ -193,12 +194,13 @@ class Runtime:
         """Deliver what waits, without a generation; return the number of actions tried."""
         if self.dispatcher is None:
             return 0
-        async with self._entered(self._limits(None, 0), None):
+        async with self._entered(self._limits(None, 0), None) as current:
             generation.plan(self.context, self.agents)
             drained = await turn.deliver(self)
             generation.plan(self.context, self.agents)
             if drained.tried and self.session is not None:
                 await self.session.save()
+            current.outcome = RunOutcome.COMPLETED
             self.raise_undelivered(drained)
         return drained.tried
 
@@ -311,13 +313,10 @@ class Runtime:
         if line.ref is None or isinstance(backend, MemoryBackend):
             yield
             return
-        lock = backend.lock(f"run {line.session}/{line.branch}")
-        await short_call(backend.is_local, lock.__enter__)
-        try:
+        held = getattr(self.session, "is_exclusive", False)  # any object with a save() is a session
+        async with nullcontext() if held else run_lock(line, self.context.resources.clock):
+            await short_call(backend.is_local, line.require_current)
             yield
-        finally:
-            with anyio.CancelScope(shield=True):
-                await short_call(backend.is_local, lock.__exit__, None, None, None)
 
     async def _run(self, current: turn.Turn, body: Callable[[], Awaitable[None]]) -> None:
         info = self._info

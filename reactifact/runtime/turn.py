@@ -60,7 +60,7 @@ class Turn:
     iterations: int = 0
     errors: int = 0
     unmatched: int = 0  # events that woke nobody, in generations in which nothing ran
-    outcome: RunOutcome = RunOutcome.COMPLETED
+    outcome: RunOutcome = RunOutcome.STOPPED  # what an error or a cancellation leaves it at
     tracker: BudgetTracker = field(default_factory=BudgetTracker)
     stopping: bool = False
     known: generation.Plan | None = None
@@ -89,7 +89,6 @@ class Turn:
 
     async def run(self) -> None:
         """Run generations until the turn ends; sets `outcome`."""
-        self.outcome = RunOutcome.ITERATIONS_EXHAUSTED
         for _ in range(self.limits.max_iterations):
             ended = self._ended()
             if ended is not None:
@@ -98,7 +97,7 @@ class Turn:
             if await self.run_generation() == 0 and not self._has_work():
                 self.outcome = RunOutcome.COMPLETED
                 return
-        self.outcome = self._ended() or self.outcome
+        self.outcome = self._ended() or RunOutcome.ITERATIONS_EXHAUSTED
 
     def _ended(self) -> RunOutcome | None:
         """Return why no further generation may start, or `None`."""

@@ -1,20 +1,44 @@
-"""Branches of a session, saved and loaded by name: `BranchStore`."""
+"""`BranchStore`: the branches of a store, saved and loaded by name, and the verbs over them.
+
+A thin face: what a verb does stands in `verbs`, `bisect` and below.
+"""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from datetime import datetime
+from functools import partial
+from typing import Any
+
 from ..context import Context
 from ..context.resources import RuntimeResources
+from ..errors import StoreError
+from ..store.bare import GitBackend, Repository
+from ..store.blame import BlamedField
+from ..store.branch_diff import BranchDiff
 from ..store.line import MAIN, Line
 from ..store.names import branch_ref
 from ..store.protocol import RefUpdate
 from ..store.records import require_record
+from ..store.revisions import Head
+from ..store.tags import Tag, tags
+from ..store.timeline import Entry, Filter
 from ..threads import in_thread
-from . import lines
+from . import bisect, lines, verbs
+from .session import SessionStore
 from .stores import Durability, StoreLike, open_database
 
 
 class BranchStore:
-    """The branches of the sessions of one store. `backend` is a path or a backend object."""
+    """The branches of the sessions of one store. `backend` is a path or a backend object.
+
+    The verbs name a branch as `session/branch` (`session` alone is its own line, `main`). Where ids
+    contain slashes and a name could be read in two ways, give `session=`, and the branch by its
+    name alone. Wherever a commit will do, a tag (`session/tag`), a version (`session/branch@v3`; `v3` with
+    `session=`), a commit id and a Change-Id (four digits are enough) are understood too.
+    `UnknownRevision` is raised for a name that stands for nothing, or for two things.
+    """
 
     def __init__(
         self,
@@ -22,9 +46,24 @@ class BranchStore:
         compact_every: int | None = 100,
         *,
         durability: Durability = "full",
+        protected: Iterable[str] = (),
     ) -> None:
         self.compact_every = compact_every
+        self.protected = tuple(protected)
         self.database = open_database(backend, durability=durability)
+
+    @property
+    def repository(self) -> Repository:
+        """The `pygit2.Repository` behind the store. Raises `StoreError` where there is none."""
+        backend = self.database.backend
+        if not isinstance(backend, GitBackend):
+            raise StoreError(
+                f"{backend.location} is a {type(backend).__name__} and no git repository: "
+                f"only a store at a path has one"
+            )
+        return backend.repository
+
+    # -- whole branches ------------------------------------------------------------------------
 
     async def save_branch(self, context: Context, *, session_id: str, name: str) -> None:
         """Write a context as a branch of a session.
@@ -64,6 +103,126 @@ class BranchStore:
         held = self.database.backend.refs(ref).get(ref)
         if held is not None:
             self.database.backend.write({}, [RefUpdate(ref, held, None)])
+
+    async def branches(self, session: str | None = None) -> list[Head]:
+        """Return the branches of one session or of all, sorted: session, branch, commit, name."""
+        return await in_thread(verbs.branches, self.database, session)
+
+    async def fork(self, source: str, target: str, *, session: str | None = None) -> Head:
+        """Begin the branch `target` on the commit that `source` names.
+
+        It costs one ref, and takes the queue along. Raises `NameTaken` for a target that exists,
+        `ValueError` for one in another session.
+        """
+        return await verbs.fork(self.database, source, target, session=session)
+
+    async def merge(
+        self,
+        into: str,
+        source: str,
+        *,
+        session: str | None = None,
+        message: str | None = None,
+        policy: Any = None,
+        resources: RuntimeResources | None = None,
+    ) -> Entry | None:
+        """Merge `source` into the branch `into` and write it, all or nothing.
+
+        `policy` settles conflicts, as in `Context.merge`. Returns the merge commit, `None` when
+        there was nothing to take over. Raises `MergeConflict`, and `StaleSession` when somebody
+        wrote the branch meanwhile.
+        """
+        options = {} if policy is None else {"policy": policy}
+        return await verbs.merge(
+            self.database,
+            into,
+            source,
+            session=session,
+            message=message,
+            resources=resources,
+            **options,
+        )
+
+    @asynccontextmanager
+    async def edit(
+        self,
+        session_id: str,
+        branch: str = MAIN,
+        *,
+        author: str = "application",
+        message: str = "",
+        resources: RuntimeResources | None = None,
+    ) -> AsyncIterator[Context]:
+        """Make one versioned commit of what is done inside the block: see `SessionStore.edit`."""
+        store = SessionStore(self.database, self.compact_every)
+        async with store.edit(
+            session_id, branch, author=author, message=message, resources=resources
+        ) as context:
+            yield context
+
+    # -- history -------------------------------------------------------------------------------
+
+    async def log(
+        self,
+        branch: str,
+        *,
+        session: str | None = None,
+        artifact_id: str | None = None,
+        agent: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        generation: int | None = None,
+        limit: int | None = None,
+        merged: bool = False,
+    ) -> list[Entry]:
+        """Return the commits of a branch that fit, the newest first.
+
+        `since` and `until` are aware times, both included; `generation` is the number within its
+        turn. With `merged` the commits that merges brought in are listed too. The ledger of a
+        session is the branch `%outbox`.
+        """
+        wanted = Filter(artifact_id, agent, since, until, generation)
+        read = partial(verbs.log, session=session, limit=limit, merged=merged)
+        return await in_thread(read, self.database, branch, wanted)
+
+    async def diff(self, a: str, b: str, *, session: str | None = None) -> BranchDiff:
+        """Return what differs between two branches or commits: artifacts, relations, deliveries.
+
+        A branch is compared with the session's ledger as it is now, any other commit with the
+        ledger that it knew. The result prints as text; `to_dict` gives plain JSON types.
+        """
+        return await in_thread(partial(verbs.diff, session=session), self.database, a, b)
+
+    async def blame(self, branch: str, artifact_id: str, *, session: str | None = None) -> list[BlamedField]:
+        """Return, for every field of an artifact, the commit, agent, trigger and time that wrote it."""
+        return await in_thread(partial(verbs.blame, session=session), self.database, branch, artifact_id)
+
+    async def bisect(
+        self,
+        branch: str,
+        predicate: bisect.Predicate,
+        *,
+        session: str | None = None,
+        resources: RuntimeResources | None = None,
+    ) -> bisect.Bisection | None:
+        """Return the first generation whose stored state fails `predicate(context)`, or `None`.
+
+        No agent runs, and log2 of the number of generations states are looked at. A commit outside of any
+        generation (a direct change, a merge) counts as one. The predicate may be asynchronous.
+        """
+        name = partial(verbs.named_state, self.database, branch, session)
+        return await bisect.bisect(self.database, await in_thread(name), predicate, resources)
+
+    async def tag(self, branch: str, name: str, *, session: str | None = None) -> Tag:
+        """Give the commit that `branch` names a name in its session, which never moves.
+
+        Naming the same commit again changes nothing. Raises `NameTaken` for another one.
+        """
+        return await in_thread(partial(verbs.tag, session=session), self.database, branch, name)
+
+    async def tags(self, session: str | None = None) -> list[Tag]:
+        """Return the tags of one session or of all, sorted: session, name, commit."""
+        return await in_thread(tags, self.database, session)
 
     async def aclose(self) -> None:
         """Give back files and descriptors."""

@@ -10,11 +10,13 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from ..context import Context
+from ..context.locking import StoreLock, run_lock
 from ..context.publishing import publish
+from ..context.refreshing import refresh
 from ..context.resources import RuntimeResources
 from ..runtime.outbox import Dispatcher, ErrorCallback, Options
 from ..store.line import MAIN, Line
-from ..store.names import branch_ref, encode_name
+from ..store.names import branch_ref, encode_name, tag_ref
 from ..store.protocol import RefUpdate
 from ..threads import in_thread
 from . import lines, service
@@ -22,22 +24,58 @@ from .stores import Durability, StoreLike, open_database
 
 
 class Session:
-    """One session that is open: its id, its context, and whether it was there before."""
+    """One session that is open: its id, its context, and whether it was there before.
 
-    def __init__(self, store: SessionStore, session_id: str, context: Context, loaded: bool) -> None:
+    An `async with` gives back what it holds at its end; it does not save.
+    """
+
+    def __init__(
+        self,
+        store: SessionStore,
+        session_id: str,
+        context: Context,
+        loaded: bool,
+        lock: StoreLock | None = None,
+    ) -> None:
         self.store = store
         self.session_id = session_id
         self.context = context
         self.loaded = loaded
+        self._lock = lock
+
+    @property
+    def is_exclusive(self) -> bool:
+        """Whether the session was opened with `wait=` and nobody else can run it until it is closed."""
+        return self._lock is not None
 
     async def save(self) -> None:
         """Commit direct changes and write everything. Raises `StaleSession`."""
         self.context.commits.begin()
         await publish(self.context)
 
+    async def refresh(self) -> bool:
+        """Go on from what somebody else wrote; return whether there was anything.
+
+        Direct changes that were not saved are applied again on top. Raises `MergeConflict`, naming
+        the artifacts and changing nothing, where somebody else changed the same.
+        """
+        return await in_thread(refresh, self.context)
+
     async def delete(self) -> None:
         """Remove the session with all its branches and its ledger from the store."""
         await self.store.delete_session(self.session_id)
+
+    async def aclose(self) -> None:
+        """Give back the session's lock, if it holds one. Nothing is saved."""
+        if self._lock is not None:
+            await self._lock.release()
+            self._lock = None
+
+    async def __aenter__(self) -> Session:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.aclose()
 
     def __repr__(self) -> str:
         return f"Session({self.session_id!r}, loaded={self.loaded})"
@@ -62,18 +100,38 @@ class SessionStore:
         self.compact_every = compact_every
         self.database = open_database(backend, durability=durability)
 
-    async def open(self, session_id: str, resources: RuntimeResources | None = None) -> Session:
+    async def open(
+        self,
+        session_id: str,
+        resources: RuntimeResources | None = None,
+        *,
+        wait: float | None = None,
+    ) -> Session:
         """Open a session; one that is new is written with its first save.
 
-        Raises `InvalidName` for an id that cannot be stored, `FormatTooNew`, `MissingObject`.
+        With `wait` (seconds) it is opened for this process alone: until `Session.aclose` nobody else
+        can run it, and whoever opens it with `wait` queues up. Raises `SessionBusy`, naming the
+        holder, when the wait was in vain, `InvalidName` for an id that cannot be stored,
+        `FormatTooNew`, `MissingObject`.
         """
         encode_name(session_id)
-        line = await in_thread(Line.load, self.database, session_id, MAIN)
-        loaded = line is not None
-        if line is None:
-            line = await in_thread(partial(Line.begin, self.database, session_id, MAIN, attached=True))
-            line.is_session = True
-        return Session(self, session_id, Context.over(line, resources), loaded)
+        lock = None
+        if wait is not None:
+            clock = (resources or RuntimeResources()).clock
+            lock = run_lock(Line.named(self.database, session_id, MAIN), clock, wait)
+            await lock.acquire()
+        try:
+            line = await in_thread(Line.load, self.database, session_id, MAIN)
+            loaded = line is not None
+            if line is None:
+                begin = partial(Line.begin, self.database, session_id, MAIN, attached=True)
+                line = await in_thread(begin)
+                line.is_session = True
+            return Session(self, session_id, Context.over(line, resources), loaded, lock)
+        except BaseException:
+            if lock is not None:
+                await lock.release()
+            raise
 
     async def load_session(
         self, session_id: str, resources: RuntimeResources | None = None
@@ -96,13 +154,14 @@ class SessionStore:
         return await in_thread(lines.sessions, self.database)
 
     async def delete_session(self, session_id: str) -> None:
-        """Remove a session with all its branches and its ledger; one that is absent is fine."""
+        """Remove a session with its branches, tags and ledger; one that is absent is fine."""
         await in_thread(self._delete, session_id)
 
     def _delete(self, session_id: str) -> None:
         backend = self.database.backend
-        prefix = branch_ref(session_id, MAIN).rpartition("/")[0] + "/"
-        refs = backend.refs(prefix)
+        refs = {}
+        for own in (branch_ref(session_id, MAIN), tag_ref(session_id, MAIN)):
+            refs.update(backend.refs(own.rpartition("/")[0] + "/"))
         backend.write({}, [RefUpdate(name, oid, None) for name, oid in sorted(refs.items())])
 
     async def pending_sessions(self) -> list[str]:

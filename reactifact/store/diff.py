@@ -148,14 +148,8 @@ def _diff_lists(old: list[Any], new: list[Any], path: str) -> Iterator[FieldChan
         for index, (left, right) in enumerate(zip(old, new, strict=True)):
             yield from diff_values(left, right, f"{path}[{index}]")
         return
-    shorter = min(len(old), len(new))
-    start = 0
-    while start < shorter and same_value(old[start], new[start]):
-        start += 1
-    end = 0
-    while end < shorter - start and same_value(old[-1 - end], new[-1 - end]):
-        end += 1
-    if start + end < shorter:
+    start, end = common_ends(old, new)
+    if start + end < min(len(old), len(new)):
         yield FieldChange(path, "changed", old, new)
         return
     for index in range(start, len(old) - end):
@@ -164,8 +158,20 @@ def _diff_lists(old: list[Any], new: list[Any], path: str) -> Iterator[FieldChan
         yield FieldChange(f"{path}[{index}]", "added", None, new[index])
 
 
+def common_ends(old: list[Any], new: list[Any]) -> tuple[int, int]:
+    """Return how many items two lists share at the start, and how many of the others at the end."""
+    shorter = min(len(old), len(new))
+    start = 0
+    while start < shorter and same_value(old[start], new[start]):
+        start += 1
+    end = 0
+    while end < shorter - start and same_value(old[-1 - end], new[-1 - end]):
+        end += 1
+    return start, end
+
+
 def same_value(old: Any, new: Any) -> bool:
-    """Tell whether two JSON values are stored alike: `1`, `1.0` and `true` are three values in JSON, but equal in Python."""
+    """Compare as stored: `1`, `1.0` and `true` are three values in JSON, but equal in Python."""
     if isinstance(old, dict | list) or isinstance(new, dict | list):
         return type(old) is type(new) and canonical.encode(old) == canonical.encode(new)
     return type(old) is type(new) and bool(old == new)

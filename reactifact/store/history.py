@@ -6,8 +6,9 @@ Pure functions over `Objects`. Nothing here knows what a commit contains beyond 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from .changes import ChangeGraph, share_history
 from .database import Objects
 from .objects import Oid
 from .records import CommitRecord, read_record
@@ -38,7 +39,14 @@ def find_change(objects: Objects, head: Oid | None, change: str) -> Oid | None:
 
 
 def is_ancestor(objects: Objects, old: Oid, new: Oid) -> bool:
-    """Tell whether `old` is `new` or can be reached from it."""
+    """Tell whether `old` is `new` or can be reached from it.
+
+    Commits that a compaction has rewritten or folded count as the changes they were.
+    """
+    if not share_history(objects, old, new):
+        graph = ChangeGraph(objects, [old, new], is_complete=False)
+        above = graph.ancestors([graph.names[new]])
+        return graph.names[old] in above
     return merge_bases(objects, old, new) == [old]
 
 
@@ -46,10 +54,14 @@ def merge_bases(objects: Objects, ours: Oid, theirs: Oid) -> list[Oid]:
     """Return the best common ancestors of two commits, in the order of their Change-Ids.
 
     The commits are visited by descending depth, so a commit is seen only after all that lead to
-    it, and the walk ends where nothing but common ancestors is left.
+    it, and the walk ends where nothing but common ancestors is left. Where a compaction stands
+    between the two, changes are compared instead of commits (`changes`).
     """
     if ours == theirs:
         return [ours]
+    if not share_history(objects, ours, theirs):
+        graph = ChangeGraph(objects, [ours, theirs], is_complete=False)
+        return in_change_order(objects, graph.merge_bases(ours, theirs))
     left, right, stale = 1, 2, 4
     flags: dict[Oid, int] = {ours: left, theirs: right}
     depths = _Depths(objects)
@@ -68,12 +80,17 @@ def merge_bases(objects: Objects, ours: Oid, theirs: Oid) -> list[Oid]:
             if parent not in queued:
                 queued.add(parent)
                 heapq.heappush(queue, (-depths.of(parent), parent))
-    return sorted((oid for oid in bases), key=lambda oid: (_change_of(objects, oid), oid))
+    return in_change_order(objects, bases)
 
 
-def _change_of(objects: Objects, oid: Oid) -> str:
-    record = read_record(objects, oid)
-    return record.change if record is not None else oid
+def in_change_order(objects: Objects, commits: Iterable[Oid]) -> list[Oid]:
+    """Return commits in the order of their Change-Ids, which a rewritten history keeps."""
+
+    def key(oid: Oid) -> tuple[str, Oid]:
+        record = read_record(objects, oid)
+        return (record.change if record is not None else oid, oid)
+
+    return sorted(commits, key=key)
 
 
 class _Depths:

@@ -46,8 +46,16 @@ class KVBackend(ABC):
         """Give back what the backend holds."""
 
 
-class ObjectKVBackend(KVBackend):
-    """The key and value face of an object backend."""
+class AppendBackend(KVBackend):
+    """The base of the stores that hold sessions as objects, beside values under keys.
+
+    The first save of a session writes all of it, a later one appends the commits that are new and
+    the queue they leave. All our stores do so.
+    """
+
+
+class ObjectKVBackend(AppendBackend):
+    """The key and value face of an object backend that has no table for values."""
 
     async def set(self, key: str, value: dict[str, Any]) -> None:
         """Store a value under a key. Raises `ValueError` for what is not plain JSON."""

@@ -14,7 +14,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
-from ..errors import Contention
+from ..errors import Contention, StaleSession
 from . import canonical
 from .database import Database, Staging, blob_entry
 from .layout import file_path
@@ -195,15 +195,24 @@ class Ledger:
                     update = RefUpdate(self.ref, self.head, tip)
                     objects, trees = dict(self.staged.objects), dict(self.staged.trees)
                     self.database.write(objects, [update], trees)
-                except Contention:
+                except Contention as error:
                     if attempt == _ATTEMPTS - 1:
                         raise
+                    self._refuse_deleted(error)
                     self.refresh()
                     continue
                 self.head = tip
                 del self._calls[:calls]
                 if self._tip == tip:
                     self.staged.clear()
+
+    def _refuse_deleted(self, error: Contention) -> None:
+        """A ledger that is gone was deleted with its session, and stays deleted."""
+        if self.head is not None and self.ref not in self.database.backend.refs(self.ref):
+            raise StaleSession(
+                f"session {self.session!r} was deleted meanwhile; what was just delivered is not "
+                f"recorded anywhere: open the session anew if that was not meant"
+            ) from error
 
     def since(self, known: Oid | None) -> list[LedgerEvent]:
         """Return the deliveries recorded after commit `known`, the oldest first."""

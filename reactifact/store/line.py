@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from ..errors import Contention, StaleSession, StoreError
+from .changes import joined_compactions
 from .database import Database, Staging, Tree
 from .history import find_change
 from .index import Indexes
@@ -88,6 +89,11 @@ class Line:
         return line
 
     @classmethod
+    def named(cls, database: Database, session: str, branch: str) -> Line:
+        """Return a line that stands for a branch's name alone; nothing is read."""
+        return cls(database, Ledger(database, session), session, branch)
+
+    @classmethod
     def begin(cls, database: Database, session: str, branch: str, *, attached: bool) -> Line:
         """Return a new branch that has no commit yet; its ledger may exist."""
         ledger = Ledger(database, session)
@@ -121,6 +127,11 @@ class Line:
         return None if self.record is None else self.record.head
 
     @property
+    def baseline(self) -> int:
+        """The highest version that a compaction has folded; 0 before any."""
+        return 0 if self.record is None else self.record.baseline
+
+    @property
     def change(self) -> str:
         """The Change-Id of the newest commit, versioned or not; empty before the first."""
         return "" if self.record is None else self.record.change
@@ -135,6 +146,19 @@ class Line:
         if not self.state.is_clean:
             raise StoreError("a snapshot was asked for while direct changes are not committed")
         return self.state.twin()
+
+    def require_current(self) -> None:
+        """Raise `StaleSession` when the branch moved in the store since it was loaded."""
+        if self.ref is not None:
+            held = self.database.backend.refs(self.ref).get(self.ref)
+            if held != self.published:
+                raise StaleSession(self._moved())
+
+    def _moved(self) -> str:
+        return (
+            f"session {self.session!r}, branch {self.branch!r}: somebody else wrote it since it was "
+            f"loaded, nothing of ours was written; go on with `await session.refresh()`"
+        )
 
     # -- committing ----------------------------------------------------------------------------
 
@@ -154,7 +178,9 @@ class Line:
             context_version=self.version + 1 if versioned else None,
             head=record.change if versioned else self.head,
             parent_change=self.head,
-            depth=1 + max((self._depth(oid) for oid in parents), default=-1),
+            depth=1 + max((self._parent(oid).depth for oid in parents), default=-1),
+            baseline=self.baseline,
+            compactions=joined_compactions(self._parent(oid).compactions for oid in parents),
             ledger=self.ledger.tip,
             session=self.session,
             branch=self.branch,
@@ -182,10 +208,10 @@ class Line:
         self.draft = Draft(root, Roots(), ())
         self.record = root
 
-    def _depth(self, oid: Oid) -> int:
+    def _parent(self, oid: Oid) -> CommitRecord:
         if self.record is not None and oid == self.tip:
-            return self.record.depth
-        return require_record(self.objects, oid, "a parent").depth
+            return self.record
+        return require_record(self.objects, oid, "a parent")
 
     def set_queue(self, queue: list[dict[str, Any]]) -> bool:
         """Give the open commit its queue and what is held; return whether it needs another commit."""
@@ -235,11 +261,7 @@ class Line:
         try:
             self.database.write(publication.objects, [publication.update], publication.trees)
         except Contention as error:
-            raise StaleSession(
-                f"session {self.session!r}, branch {self.branch!r}: somebody else wrote it since it "
-                f"was loaded, nothing of ours was written; open the session again and repeat the "
-                f"change ({error})"
-            ) from error
+            raise StaleSession(f"{self._moved()} ({error})") from error
 
     def finish(self, publication: Publication | None) -> None:
         """Note that a publication is written."""

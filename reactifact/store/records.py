@@ -54,6 +54,8 @@ class CommitRecord:
     ledger: Oid | None = None
     fork: dict[str, Any] | None = None
     is_session: bool = False  # the line was opened as a session, not only saved as a branch
+    baseline: int = 0  # the highest version that a compaction of this line has folded
+    compactions: list[str] = field(default_factory=list)  # those that the history builds on
     details: dict[str, Any] = field(default_factory=dict)
 
     def encode(self) -> bytes:
@@ -157,9 +159,10 @@ def _not_ours(found: CommitObject, commit: Oid, what: str) -> str:
     """Say what to do about a commit made by hand: its payloads and our bookkeeping do not agree."""
     if len(found.parents) > 1:
         ours, theirs = found.parents[0][:12], found.parents[1][:12]
+        ref = what if what.startswith("refs/") else "REF"
         return (
             f"{what} points at {commit[:12]}, a merge made by hand, which mixes bookkeeping that only "
-            f"reactifact can join: move the ref back with `git update-ref {what} {ours}`, then merge "
+            f"reactifact can join: move the ref back with `git update-ref {ref} {ours}`, then merge "
             f"{theirs} with BranchStore.merge(into=, source=)"
         )
     return (

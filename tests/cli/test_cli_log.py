@@ -6,7 +6,7 @@ import subprocess
 
 LOG_KEYS = {
     "author", "branch", "change", "commit", "generation", "heads", "kind", "parents", "run_id", "session",
-    "subject", "time", "trigger", "version",
+    "subject", "tags", "time", "trigger", "version",
 }  # fmt: skip
 
 

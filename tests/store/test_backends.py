@@ -9,6 +9,7 @@ from conformance import BackendConformance, OpenBackend
 
 from reactifact.store.bare import GitBackend
 from reactifact.store.memory import MemoryBackend
+from reactifact.store.sqlite import SQLiteKVBackend
 
 
 class TestMemory(BackendConformance):
@@ -28,3 +29,15 @@ class TestGitFullySynced(BackendConformance):
     @pytest.fixture
     def open_backend(self, tmp_path: Path) -> OpenBackend:
         return lambda: GitBackend(tmp_path / "store.git")
+
+
+class TestSQLite(BackendConformance):
+    @pytest.fixture
+    def open_backend(self, tmp_path: Path) -> OpenBackend:
+        return lambda: SQLiteKVBackend(tmp_path / "store.db", durability="os")
+
+
+class TestSQLiteFullySynced(BackendConformance):
+    @pytest.fixture
+    def open_backend(self, tmp_path: Path) -> OpenBackend:
+        return lambda: SQLiteKVBackend(tmp_path / "store.db")

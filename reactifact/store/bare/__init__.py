@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pygit2 import Repository
+
 from .backend import GitBackend
 
-__all__ = ["GitBackend"]
+__all__ = ["GitBackend", "Repository"]

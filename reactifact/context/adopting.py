@@ -1,0 +1,85 @@
+"""Applying what a merge planned to the working state of a context.
+
+Owns which version of an artifact a merge leaves, the operations and events it notes, and what the
+branch waits for afterwards. Nothing is compared or decided here.
+"""
+
+from __future__ import annotations
+
+from ..store.database import Objects
+from ..store.layout import Meta
+from ..store.merge import Combined, MergePlan
+from ..store.state import Origin, State, Stored
+from .commits import Write
+from .encoding import ACTION_TYPE
+from .events import EventType
+from .working import Working
+
+
+def apply_plan(
+    plan: MergePlan, made: Objects, working: Working, theirs: State, origin: Origin
+) -> list[Write]:
+    """Take over what a plan says, adopted versions as they are; return what was written.
+
+    `made` holds the payloads of combined artifacts. Queues the events of it all; the caller decides
+    whether they stay.
+    """
+    writes: list[Write] = []
+    state = working.state
+    for stored in plan.adopt:
+        _adopt(stored, working, origin, writes)
+    for item in plan.combine:
+        _combine(item, made, working, origin, writes)
+    for artifact_id in plan.delete:
+        gone = working.delete(artifact_id, origin)
+        writes.append(Write(artifact_id, 0 if gone is None else gone.version, "delete"))
+    state.edges.update(plan.edges)
+    state.next_sequence = max(state.next_sequence, theirs.next_sequence)
+    for kind, links in (("link", plan.link), ("unlink", plan.unlink)):
+        for source, relation, target in links:
+            working.journal({"type": kind, "artifact_id": source, "relation": relation, "target_id": target})
+    return writes
+
+
+def _adopt(stored: Stored, working: Working, origin: Origin, writes: list[Write]) -> None:
+    known = working.state.stored(stored.meta.id)
+    working.state.adopt(stored, origin.commit)
+    _note(stored.meta, known is not None, working, origin, writes)
+
+
+def _combine(item: Combined, made: Objects, working: Working, origin: Origin, writes: list[Write]) -> None:
+    """Write a new version on top of the side with the higher one, so that no version goes back."""
+    state = working.state
+    mine, other, result = item.ours.stored, item.theirs.stored, item.result.stored
+    assert result is not None
+    if other is not None and (mine is None or other.meta.version > mine.meta.version):
+        if item.result.content == item.theirs.content:
+            _adopt(other, working, origin, writes)
+            return
+        state.adopt(other, origin.commit)
+    like = result.meta
+    payload = made.read(like.payload).data
+    meta = state.put(like.id, like.type_id, payload, like.revision, origin)
+    _note(meta, mine is not None, working, origin, writes)
+
+
+def _note(meta: Meta, existed: bool, working: Working, origin: Origin, writes: list[Write]) -> None:
+    kind = "update" if existed else "create"
+    if meta.type_id == ACTION_TYPE:
+        working.expect(meta)
+    working.journal(
+        {
+            "type": kind,
+            "artifact_id": meta.id,
+            "data_type": meta.type_id,
+            "payload": meta.payload,
+            "revision": meta.revision,
+            "version": meta.version,
+        }
+    )
+    model = working.type_of(meta)
+    if existed:
+        working.emit_update(model, meta.id, origin.when)
+    else:
+        working.emit(EventType.ARTIFACT_CREATED, model, meta.id, origin.when)
+    writes.append(Write(meta.id, meta.version, kind))

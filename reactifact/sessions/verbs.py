@@ -1,0 +1,187 @@
+"""The verbs over branches that are named by text: fork, log, diff, merge, tag, blame.
+
+Owns the way from a name to what a verb works on, and the writing back. A name is `session/branch`,
+or with `session` the branch alone; where a commit will do, all that `revisions.resolve` knows. The
+comparing, merging and searching itself stands in `store` and `context`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any
+
+from ..context import Context
+from ..context.publishing import publish
+from ..context.resources import RuntimeResources
+from ..errors import NameTaken, UnknownRevision
+from ..store import blame as blaming
+from ..store.branch_diff import BranchDiff, diff_points, find_point
+from ..store.database import Database
+from ..store.line import Line
+from ..store.names import branch_ref, tag_ref
+from ..store.objects import Oid
+from ..store.records import read_roots, require_record
+from ..store.revisions import Head, find_branch, find_head, heads, parse_head
+from ..store.tags import Tag, make_tag
+from ..store.timeline import Entry, Filter, interleaved, own_line
+from ..threads import in_thread
+from . import lines
+from .snapshots import context_at
+
+
+def branches(database: Database, session: str | None = None) -> list[Head]:
+    """Return the branches of one session or of all, sorted, without ledgers."""
+    return [head for head in heads(database, session) if not head.is_ledger]
+
+
+def named_branch(database: Database, text: str, session: str | None = None) -> Head:
+    """Return the branch that a text names. Raises `UnknownRevision`, also for a ledger."""
+    head = parse_head(database, text) if session is None else find_head(database, session, text)
+    if head.is_ledger:
+        raise UnknownRevision(
+            f"{head.name} is the ledger of session {head.session!r}, what was delivered: it is no branch"
+        )
+    return head
+
+
+def named_state(database: Database, text: str, session: str | None = None) -> Oid:
+    """Return the commit of a state that a text names: a branch, a tag, a version, an id."""
+    return find_point(database, text, session=session).entry.commit
+
+
+async def loaded(database: Database, head: Head, resources: RuntimeResources | None = None) -> Context:
+    """Return the context of a branch. Raises `UnknownRevision` when it was deleted meanwhile."""
+    line = await in_thread(Line.load, database, head.session, head.branch)
+    if line is None:
+        raise UnknownRevision(f"{head.name} is no longer there: it was deleted just now")
+    return Context.over(line, resources)
+
+
+# -- reading -------------------------------------------------------------------------------------
+
+
+def log(
+    database: Database,
+    text: str,
+    wanted: Filter,
+    *,
+    session: str | None = None,
+    limit: int | None = None,
+    merged: bool = False,
+) -> list[Entry]:
+    """Return the commits of a branch that are wanted, the newest first.
+
+    The branch's own line; with `merged` also what merges brought in. A ledger can be read too.
+    """
+    head = find_branch(database, text, session=session)
+    start = named_state(database, text, session) if head is None else head.commit
+    entries: Iterator[Entry] = interleaved(database, [start]) if merged else own_line(database, start)
+    return list(islice(filter(wanted.fits, entries), limit))
+
+
+def diff(database: Database, old: str, new: str, *, session: str | None = None) -> BranchDiff:
+    """Compare what two names stand for."""
+    points = (find_point(database, text, session=session) for text in (old, new))
+    return diff_points(database, *points)
+
+
+def blame(
+    database: Database, text: str, artifact_id: str, *, session: str | None = None
+) -> list[blaming.BlamedField]:
+    """Return which commit wrote the present value of each field of an artifact."""
+    commit = named_state(database, text, session)
+    return blaming.blame(database, commit, read_roots(database, commit), artifact_id)
+
+
+# -- writing -------------------------------------------------------------------------------------
+
+
+def tag(database: Database, text: str, name: str, *, session: str | None = None) -> Tag:
+    """Name the commit that a text stands for; the tag belongs to that commit's session."""
+    head = find_branch(database, text, session=session)
+    commit = named_state(database, text, session)
+    owner = head.session if head is not None else require_record(database, commit, text).session
+    return make_tag(database, owner, name, commit)
+
+
+async def fork(database: Database, source: str, target: str, *, session: str | None = None) -> Head:
+    """Begin a branch on the commit that `source` names, with the queue that commit left.
+
+    It costs one ref. Raises `NameTaken` where the target is a branch or a tag already, `ValueError`
+    for a target in another session.
+    """
+    context, owner, branch = await in_thread(_fork, database, source, target, session)
+    await lines.save_as(database, context, owner, branch, is_session=False)
+    return await in_thread(find_head, database, owner, branch)
+
+
+def _fork(database: Database, source: str, target: str, session: str | None) -> tuple[Context, str, str]:
+    head = find_branch(database, source, session=session)
+    commit = named_state(database, source, session)
+    record = require_record(database, commit, source)
+    owner = session or (record.session if head is None else head.session)
+    branch = target if session is not None else _branch_of(target, owner)
+    refs = database.backend.refs()
+    if branch_ref(owner, branch) in refs or tag_ref(owner, branch) in refs:
+        raise NameTaken(
+            f"session {owner!r} has a branch or a tag {branch!r}: choose another name, or delete it"
+        )
+    past = context_at(database, commit)
+    return past.branch(name=branch), owner, branch
+
+
+def _branch_of(target: str, session: str) -> str:
+    branch = target.removeprefix(f"{session}/")
+    if branch == target or not branch:
+        raise ValueError(
+            f"{target!r} names no branch of session {session!r}, and a fork stays in the session whose "
+            f"ledger it shares: call it {session}/NAME, or give session= and the name alone"
+        )
+    return branch
+
+
+async def merge(
+    database: Database,
+    into: str,
+    source: str,
+    *,
+    session: str | None = None,
+    message: str | None = None,
+    resources: RuntimeResources | None = None,
+    check: Callable[[Head], None] = lambda head: None,
+    **options: Any,
+) -> Entry | None:
+    """Merge what `source` names into the branch `into`, and write it.
+
+    `options` go to `Context.merge`. Returns the merge commit, `None` when there was nothing to take
+    over. Raises `MergeConflict`, `StaleSession`; nothing is written then.
+    """
+    head = await in_thread(named_branch, database, into, session)
+    check(head)
+    target = await loaded(database, head, resources)
+    other = await _source(database, source, session, resources)
+    before = target.head_id
+    target.merge(other, message=message or f"Merge {source} into {into}", **options)
+    await publish(target)
+    if target.head_id == before:
+        return None
+    return await in_thread(_newest_merge, database, target.line.tip)
+
+
+def _newest_merge(database: Database, tip: Oid | None) -> Entry | None:
+    """Return the last versioned commit of a line (bookkeeping may follow it)."""
+    for found in own_line(database, tip) if tip is not None else ():
+        if found.record is not None and found.record.context_version is not None:
+            return found
+    return None
+
+
+async def _source(
+    database: Database, text: str, session: str | None, resources: RuntimeResources | None
+) -> Context:
+    head = await in_thread(lambda: find_branch(database, text, session=session))
+    if head is not None and not head.is_ledger:
+        return await loaded(database, head, resources)
+    commit = await in_thread(named_state, database, text, session)
+    return await in_thread(context_at, database, commit, resources)

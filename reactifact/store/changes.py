@@ -1,0 +1,180 @@
+"""The commit graph seen through Change-Ids: what stays the same when history is rewritten.
+
+A compaction gives commits new ids and folds others away, and a clone, a detached fork or a branch that
+is not rewritten yet still has the old ones. Here every commit is its change, and a change that was
+folded away still is an ancestor of the commit that lists it. Owns that graph and the questions asked of
+it (best common ancestors, containment). It reads both histories whole, so it is asked only where a
+compaction stands between two commits (`share_history`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ..errors import MissingObject
+from .database import Objects
+from .layout import BOOKKEEPING
+from .objects import Oid
+from .records import own_record, read_record
+from .trees import lookup
+
+FOLDED_FILE = "folded.txt"
+"""The file of a baseline, below `.reactifact/`, with the Change-Ids it folded, one a line."""
+
+ORIGINAL = ""
+"""Stands, in the list of compactions that a commit builds on, for a history that was not compacted."""
+
+
+@dataclass(slots=True)
+class Change:
+    """One change: the commits that carry it, and what the graph needs of their records."""
+
+    name: str  # the Change-Id; the commit's id for one that reactifact did not make
+    commit: Oid  # the commit that stands for it
+    version: int = 0
+    is_versioned: bool = False
+    baseline: int = 0
+    is_own: bool = False
+    parents: list[str] = field(default_factory=list)  # the first parent first
+    folded: frozenset[str] = frozenset()
+
+
+class ChangeGraph:
+    """The changes that some commits reach."""
+
+    def __init__(self, objects: Objects, heads: Iterable[Oid], *, is_complete: bool = True) -> None:
+        """Read the graph. With `is_complete` false, commits that were pruned away end it."""
+        self._objects = objects
+        self.changes: dict[str, Change] = {}
+        self.names: dict[Oid, str] = {}
+        parents: dict[Oid, tuple[Oid, ...]] = {}
+        variants: dict[str, list[Change]] = {}
+        waiting = list(heads)
+        required = set() if not is_complete else None
+        while waiting:
+            oid = waiting.pop()
+            if oid in self.names:
+                continue
+            try:
+                parents[oid] = objects.commit(oid).parents
+            except MissingObject:
+                if required is None:
+                    raise
+                continue
+            found = self._change(oid)
+            self.names[oid] = found.name
+            variants.setdefault(found.name, []).append(found)
+            waiting.extend(parents[oid])
+        for name, found_here in variants.items():
+            # the one that was rewritten last knows what was folded below it
+            found_here.sort(key=lambda change: (len(change.folded), change.baseline, change.commit))
+            self.changes[name] = found_here[-1]
+        for name, found_here in variants.items():
+            self._link(name, found_here, parents)
+
+    def _change(self, oid: Oid) -> Change:
+        record = own_record(self._objects, oid)
+        if record is None:
+            carried = read_record(self._objects, oid)
+            return Change(oid, oid, 0 if carried is None else carried.version)
+        return Change(
+            record.change,
+            oid,
+            record.version,
+            record.context_version is not None,
+            record.baseline,
+            is_own=True,
+            folded=frozenset(read_folded(self._objects, oid)) if record.compactions else frozenset(),
+        )
+
+    def _link(self, name: str, variants: list[Change], parents: dict[Oid, tuple[Oid, ...]]) -> None:
+        change = self.changes[name]
+        for variant in reversed(variants):
+            for parent in parents[variant.commit]:
+                above = self.names.get(parent)
+                if above is not None and above != name and above not in change.parents:
+                    change.parents.append(above)
+        change.folded = frozenset().union(*(variant.folded for variant in variants))
+        known = set(change.parents)
+        change.parents += sorted(f for f in change.folded if f in self.changes and f not in known)
+
+    def ancestors(self, names: Iterable[str]) -> set[str]:
+        """Return changes and all that stand below them."""
+        seen: set[str] = set()
+        waiting = list(names)
+        while waiting:
+            name = waiting.pop()
+            if name not in seen:
+                seen.add(name)
+                waiting.extend(self.changes[name].parents)
+        return seen
+
+    def oldest_first(self) -> list[str]:
+        """Return all changes, each after its ancestors."""
+        order: list[str] = []
+        state: dict[str, bool] = {}
+        for start in sorted(self.changes):
+            waiting = [start]
+            while waiting:
+                name = waiting[-1]
+                if state.get(name) is None:
+                    state[name] = False
+                    waiting.extend(p for p in self.changes[name].parents if p not in state)
+                    continue
+                waiting.pop()
+                if not state[name]:
+                    state[name] = True
+                    order.append(name)
+        return order
+
+    def merge_bases(self, ours: Oid, theirs: Oid) -> list[Oid]:
+        """Return a commit of each best common ancestor: ours where both sides have one."""
+        mine = self.ancestors([self.names[ours]])
+        common = mine & self.ancestors([self.names[theirs]])
+        below: set[str] = set()
+        for name in common:
+            below.update(self.changes[name].parents)
+        below = self.ancestors(below)
+        return [self._standing(name, ours) for name in sorted(common - below)]
+
+    def _standing(self, name: str, side: Oid) -> Oid:
+        """Return the commit of a change in the history of `side`, else any."""
+        candidates = {oid for oid, found in self.names.items() if found == name}
+        seen: set[Oid] = set()
+        waiting = [side] if len(candidates) > 1 else []
+        while waiting:
+            oid = waiting.pop()
+            if oid in candidates:
+                return oid
+            if oid not in seen and oid in self.names:
+                seen.add(oid)
+                waiting.extend(self._objects.commit(oid).parents)
+        return min(candidates)
+
+
+def read_folded(objects: Objects, commit: Oid) -> list[str]:
+    """Return the Change-Ids that a commit folded; most commits folded none."""
+    entry = lookup(objects, objects.commit(commit).tree, (BOOKKEEPING, FOLDED_FILE))
+    return [] if entry is None else objects.read(entry.oid).data.decode().split("\n")[:-1]
+
+
+def share_history(objects: Objects, ours: Oid, theirs: Oid) -> bool:
+    """Tell whether two commits build on one and the same compaction, or on none.
+
+    Then no change stands in their histories under two ids, and the commit graph tells all.
+    """
+    left, right = compactions_of(objects, ours), compactions_of(objects, theirs)
+    return left == right and len(left) == 1
+
+
+def compactions_of(objects: Objects, commit: Oid) -> list[str]:
+    """Return the names of the compactions that a commit builds on, `ORIGINAL` for none."""
+    record = read_record(objects, commit)
+    return (record.compactions if record is not None else None) or [ORIGINAL]
+
+
+def joined_compactions(lists: Iterable[list[str]]) -> list[str]:
+    """Return what a commit notes of the compactions that its parents build on."""
+    found = sorted({name for names in lists for name in names or [ORIGINAL]})
+    return [] if found == [ORIGINAL] else found

@@ -1,0 +1,88 @@
+"""Small file steps that the other modules share: write whole files, sync, turn OS errors into ours.
+
+Paths are plain strings here and in the modules that write: `pathlib` costs as much as the system
+calls of a write do. It knows nothing of packs or refs.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+
+from ..errors import StoreError
+
+_WAY_OUT = {
+    errno.ENOSPC: "free some space and try again",
+    errno.EDQUOT: "free some space or raise the quota, and try again",
+    errno.EROFS: "mount the file system writable, or use a copy of the store",
+    errno.EACCES: "give this user write permission on the store, or use a copy of it",
+    errno.EPERM: "give this user write permission on the store, or use a copy of it",
+    errno.EMFILE: "raise the limit of open files (ulimit -n), and try again",
+}
+
+
+@contextmanager
+def os_errors(location: str, doing: str) -> Iterator[None]:
+    """Turn an `OSError` inside into a `StoreError` that names the store, the cause, the way out."""
+    try:
+        yield
+    except OSError as error:
+        cause = error.strerror or str(error)
+        where = f" ({error.filename})" if error.filename else ""
+        way_out = _WAY_OUT.get(error.errno or 0, "check the disk and the folder, and try again")
+        raise StoreError(f"{doing} {location} failed: {cause}{where}; {way_out}") from error
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write all of `data`, however often the system takes only a part."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def write_new(path: str, chunks: Iterable[bytes], *, sync: bool, mode: int = 0o644) -> None:
+    """Write a file that must not exist yet; on an error nothing of it stays.
+
+    Raises `FileExistsError` and every other `OSError`.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    try:
+        for chunk in chunks:
+            write_all(descriptor, chunk)
+        if sync:
+            os.fsync(descriptor)
+    except BaseException:
+        remove(path)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def remove(path: str) -> None:
+    """Remove a file, if it is there."""
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def sync_folder(path: str) -> None:
+    """Bring the names in a folder to stable storage."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_folders(path: str, *, sync: bool) -> None:
+    """Make a folder and its missing parents, syncing the parent of each new one."""
+    missing: list[str] = []
+    while not os.path.isdir(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for folder in reversed(missing):
+        with suppress(FileExistsError):
+            os.mkdir(folder)
+        if sync:
+            sync_folder(os.path.dirname(folder))

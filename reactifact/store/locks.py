@@ -1,0 +1,188 @@
+"""Locks between threads and processes that die with their holder: `flock` on files of the store.
+
+Each acquisition opens its own descriptor, so two threads of one process exclude each other as two
+processes do. It owns the lock files and the text that names a holder; what a lock protects is the
+business of those who take it. Needs a system with `flock` (Linux, macOS, the BSDs).
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ..errors import SessionBusy
+from .files import remove, write_all
+
+_FIRST_PAUSE = 0.0005
+_LONGEST_PAUSE = 0.05
+_SHORT_PAUSE = 0.003
+_STRIPES = 64
+
+_held: set[int] = set()
+"""Descriptors that hold a lock: a forked child closes its copies, else the lock outlives us."""
+
+
+def _close_inherited() -> None:
+    for descriptor in _held:
+        os.close(descriptor)
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_close_inherited)
+
+
+class FileLock:
+    """One held `flock`. `path` follows the file when its holder renames it."""
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        self.path = path
+        self.descriptor = descriptor
+        self._owner = os.getpid()
+        self._released = False
+        _held.add(descriptor)
+
+    def rename(self, target: str) -> None:
+        """Move the lock file; the lock stays held."""
+        os.rename(self.path, target)
+        self.path = target
+
+    def release(self, *, unlink: bool) -> None:
+        """Give the lock back, with `unlink` taking its file away while it is still held."""
+        if self._released or os.getpid() != self._owner:
+            return
+        self._released = True
+        try:
+            if unlink:
+                remove(self.path)
+        finally:
+            _held.discard(self.descriptor)
+            os.close(self.descriptor)
+
+    def __del__(self) -> None:
+        self.release(unlink=False)
+
+
+def try_lock(path: str, *, create: bool = True) -> FileLock | None:
+    """Take the `flock` of the file at `path`, or return `None` where somebody holds it.
+
+    Raises `FileNotFoundError` when there is no such file and `create` is false.
+    """
+    flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+    while True:
+        descriptor = os.open(path, flags, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_still_at(descriptor, path):
+                return FileLock(path, descriptor)
+        except OSError as error:
+            os.close(descriptor)
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                return None
+            raise
+        # the holder before us removed the file between our open and our lock
+        os.close(descriptor)
+
+
+def wait_lock(path: str, wait: float, *, longest_pause: float) -> FileLock | None:
+    """Take the `flock` of `path`, polling with growing pauses for at most `wait` seconds."""
+    deadline = time.monotonic() + wait
+    pause = _FIRST_PAUSE
+    while (lock := try_lock(path)) is None:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return None
+        time.sleep(min(pause, left))
+        pause = min(pause * 2, longest_pause)
+    return lock
+
+
+class LockFolder:
+    """The lock files of one store, in a folder that git neither reads nor cleans."""
+
+    def __init__(self, folder: str, location: str) -> None:
+        self._folder = folder
+        self._location = location
+        self._made = False
+
+    def take(self, name: str, wait: float) -> FileLock:
+        """Take the lock called `name` (free text). Raises `SessionBusy` naming the holder."""
+        digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:40]
+        path = self._path(f"named-{digest}")
+        lock = wait_lock(path, wait, longest_pause=_LONGEST_PAUSE)
+        if lock is None:
+            raise SessionBusy(
+                f"lock {name!r} of {self._location} is held by {_holder(path)}; wait for it to finish, "
+                f"pass a longer wait, or end that process (the lock goes with it)"
+            )
+        try:
+            os.ftruncate(lock.descriptor, 0)
+            write_all(lock.descriptor, _describe_self(name))
+        except BaseException:
+            lock.release(unlink=True)
+            raise
+        return lock
+
+    @contextmanager
+    def internal(self, purpose: str, wait: float) -> Iterator[bool]:
+        """Hold one of our own short locks; yields whether it was had within `wait` seconds."""
+        lock = wait_lock(self._path(purpose), wait, longest_pause=_SHORT_PAUSE)
+        try:
+            yield lock is not None
+        finally:
+            if lock is not None:
+                lock.release(unlink=False)
+
+    @contextmanager
+    def striped(self, subject: str, wait: float) -> Iterator[bool]:
+        """Like `internal` for one of many subjects, over a fixed number of lock files."""
+        stripe = hashlib.sha256(subject.encode()).digest()[0] % _STRIPES
+        with self.internal(f"stripe-{stripe:02}", wait) as had:
+            yield had
+
+    def _path(self, name: str) -> str:
+        if not self._made:
+            os.makedirs(self._folder, exist_ok=True)
+            self._made = True
+        return f"{self._folder}/{name}"
+
+
+def _is_still_at(descriptor: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _describe_self(name: str) -> bytes:
+    holder = {
+        "name": name,
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "thread": threading.current_thread().name,
+        "since": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+    return json.dumps(holder).encode()
+
+
+def _content(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def _holder(path: str) -> str:
+    """Say who holds the lock. Read without it, so the text may be missing or half written."""
+    try:
+        holder = json.loads(_content(path))
+        return (
+            f"process {holder['pid']} on {holder['host']} (thread {holder['thread']}) since {holder['since']}"
+        )
+    except (OSError, ValueError, LookupError, TypeError):
+        return "another runner that has only just taken it"

@@ -1,0 +1,207 @@
+"""One PostgreSQL server as the store sees it: the DSN, a small pool of connections, errors.
+
+It owns connecting, trying again after a lost connection, and the words for what went wrong. It
+imports psycopg, so only `PostgreSQLKVBackend` imports it, and late.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import errors as pg
+from psycopg.conninfo import conninfo_to_dict
+
+from ..errors import Contention, NotAStore, StoreError
+
+T = TypeVar("T")
+Connection = psycopg.Connection[Any]
+
+CONNECTIONS = 8
+"""How many connections of one backend work at a time; who comes later waits for one."""
+
+_RACES = (pg.DeadlockDetected, pg.SerializationFailure, pg.UniqueViolation)
+_ATTEMPTS = 8
+_CONNECT_SECONDS = 10
+_ALIVE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
+_SETTINGS = b"""
+SELECT set_config('application_name', %s, false),
+       set_config('default_transaction_isolation', 'read committed', false),
+       set_config('default_transaction_read_only', %s, false),
+       set_config('tcp_keepalives_idle', '30', false),
+       set_config('tcp_keepalives_interval', '10', false),
+       set_config('tcp_keepalives_count', '3', false),
+       set_config('synchronous_commit', CASE WHEN NOT %s THEN 'off'
+           WHEN current_setting('synchronous_commit') = 'off' THEN 'on'
+           ELSE current_setting('synchronous_commit') END, false)
+"""
+
+_left_behind: list[Connection] = []
+"""Connections that a forked child has inherited: closing them would end the parent's sessions."""
+
+
+class Server:
+    """Connections to the database of a DSN. Safe to use from several threads.
+
+    Raises `NotAStore` for a text that is no DSN. Nothing is connected before it is needed.
+    """
+
+    def __init__(self, dsn: str, *, sync: bool, read_only: bool) -> None:
+        try:
+            self._parameters = conninfo_to_dict(dsn)
+        except psycopg.ProgrammingError:
+            # The text of that error may quote the password.
+            raise NotAStore(
+                "the DSN of a PostgreSQL store cannot be read: write it as "
+                "postgresql://user:password@host:port/database"
+            ) from None
+        self.location = _location(self._parameters)
+        self._sync = sync
+        self._read_only = read_only
+        self._room = threading.BoundedSemaphore(CONNECTIONS)
+        self._mutex = threading.Lock()
+        self._idle: list[Connection] = []
+        self._closings = 0  # what was lent before the last closing is not taken back
+        self._pid = os.getpid()
+
+    def run(self, doing: str, work: Callable[[Connection], T]) -> T:
+        """Call `work` with a connection and return what it returns.
+
+        It is called again after a race with another transaction, and once more after a lost
+        connection, so it must not mind being repeated. Raises `Contention` after several lost
+        races, `StoreError` naming the server when it is away.
+        """
+        for attempt in range(_ATTEMPTS):
+            try:
+                with self._lent() as connection:
+                    return work(connection)
+            except _RACES as error:
+                if attempt == _ATTEMPTS - 1:
+                    raise Contention(
+                        f"{doing} {self.location} lost {_ATTEMPTS} races with other writers "
+                        f"({_first_line(error)}); try again"
+                    ) from error
+                time.sleep(0.002 * (attempt + 1))
+            except psycopg.Error as error:
+                if attempt or not is_lost(error):
+                    raise self.explained(error, doing) from error
+                self._forget_idle()  # they were made before the server went away, as this one was
+        raise AssertionError("unreachable")
+
+    def connect(self) -> Connection:
+        """Return a new connection, set up as all of ours are. Raises `psycopg.Error`."""
+        parameters: dict[str, Any] = {"connect_timeout": _CONNECT_SECONDS, **_ALIVE, **self._parameters}
+        name = f"{parameters.pop('application_name', None) or 'reactifact'} {_process()}"
+        connection: Connection = psycopg.connect(autocommit=True, **parameters)
+        try:
+            connection.execute(_SETTINGS, (name[:63], "on" if self._read_only else "off", self._sync))
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def require_writable(self) -> None:
+        """Raise `StoreError` when the store was opened read-only."""
+        if self._read_only:
+            raise StoreError(f"{self.location} was opened read-only; open it without read_only to change it")
+
+    def close(self) -> None:
+        """Close the connections that are not in use; the others follow. A later use opens new ones."""
+        with self._mutex:
+            self._closings += 1
+        self._forget_idle()
+
+    def explained(self, error: psycopg.Error, doing: str) -> StoreError:
+        """Return our error for one of psycopg's: it names server, cause and way out."""
+        cause = _first_line(error)
+        if is_lost(error):
+            return StoreError(
+                f"{doing} {self.location} failed: the server cannot be reached ({cause}); what was saved "
+                f"before is kept: start the server or correct the DSN, then go on"
+            )
+        for kind, way_out in _WAYS_OUT:
+            if isinstance(error, kind):
+                return StoreError(f"{doing} {self.location} failed, nothing was written: {cause}; {way_out}")
+        return StoreError(f"{doing} {self.location} failed, nothing was written: {cause}; see the server's log")
+
+    @contextmanager
+    def _lent(self) -> Iterator[Connection]:
+        with self._room:
+            connection, closings = self._take()
+            try:
+                yield connection
+            finally:
+                self._give_back(connection, closings)
+
+    def _take(self) -> tuple[Connection, int]:
+        with self._mutex:
+            self._leave_behind()
+            closings = self._closings
+            if self._idle:
+                return self._idle.pop(), closings
+        return self.connect(), closings
+
+    def _give_back(self, connection: Connection, closings: int) -> None:
+        idle = connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+        with self._mutex:
+            if idle and closings == self._closings:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def _forget_idle(self) -> None:
+        with self._mutex:
+            self._leave_behind()
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def _leave_behind(self) -> None:
+        if self._pid != os.getpid():
+            _left_behind.extend(self._idle)
+            self._idle, self._pid = [], os.getpid()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_pid"):
+            self.close()
+
+
+_WAYS_OUT: tuple[tuple[type[psycopg.Error], str], ...] = (
+    (pg.DiskFull, "free some space on the server's disk and try again"),
+    (pg.ReadOnlySqlTransaction, "this server or connection only reads; write to the primary"),
+    (pg.InsufficientPrivilege, "grant this user the right, or let the database's owner open the store first"),
+    (pg.UndefinedTable, "the tables of the store were removed; restore them from a backup"),
+    (pg.InvalidSchemaName, "the tables of the store were removed; restore them from a backup"),
+)
+
+
+def is_lost(error: psycopg.Error) -> bool:
+    """Tell whether an error means that the connection, or the server, is gone."""
+    if isinstance(error, psycopg.InterfaceError):
+        return True
+    gone = (pg.AdminShutdown, pg.CrashShutdown, pg.CannotConnectNow, pg.IdleSessionTimeout)
+    if isinstance(error, gone):
+        return True
+    return isinstance(error, psycopg.OperationalError) and error.sqlstate is None
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _process() -> str:
+    return f"{os.getpid()}@{socket.gethostname()}"
+
+
+def _location(parameters: dict[str, Any]) -> str:
+    """Return the DSN in short, without a password."""
+    user = f"{parameters['user']}@" if parameters.get("user") else ""
+    host = parameters.get("host") or parameters.get("hostaddr") or ""
+    port = f":{parameters['port']}" if parameters.get("port") else ""
+    return f"postgresql://{user}{host}{port}/{parameters.get('dbname') or ''}"

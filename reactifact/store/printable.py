@@ -1,0 +1,27 @@
+"""Stored text made safe to print: one line, no control characters.
+
+Whatever an agent wrote may end on somebody's terminal or in a log; it must not steer either.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+LONGEST = 300
+"""How many characters of a value are shown to people."""
+
+
+def plain(text: str) -> str:
+    """Return a text in one line and without control characters."""
+    return "".join(char if char.isprintable() else _escaped(char) for char in text)
+
+
+def _escaped(char: str) -> str:
+    return json.dumps(char)[1:-1] if ord(char) != 0x7F else "\\u007f"
+
+
+def value(data: Any) -> str:
+    """Return a JSON value in one line, cut where it is long."""
+    text = plain(json.dumps(data, ensure_ascii=False))
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}... ({len(text)} characters)"

@@ -1,0 +1,271 @@
+"""One SQLite database of ours: opening, recognising, connections, transactions, errors.
+
+It owns what any of our SQLite files needs and knows nothing of the tables in it. Connections are
+pooled, since a thread of a worker pool comes and goes; each is used by one thread at a time.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import NamedTuple
+from urllib.parse import quote
+
+from ..errors import FormatTooNew, NotAStore, StoreError
+
+BUSY_SECONDS = 60.0
+"""How long a write waits for the writes of other processes."""
+
+_IDLE_CONNECTIONS = 8
+_PAUSE = 0.005
+
+_REASONS = {
+    sqlite3.SQLITE_FULL: "the disk is full, nothing was written; free some space and try again",
+    sqlite3.SQLITE_READONLY: "give this user write permission on the file and its folder, or use a copy",
+    sqlite3.SQLITE_CANTOPEN: "check that the file is there and that this user may write its folder",
+    sqlite3.SQLITE_BUSY: f"other processes have kept it locked for over {BUSY_SECONDS:.0f} seconds; "
+    "see what holds them up and try again",
+    sqlite3.SQLITE_CORRUPT: "the file is damaged; restore it from a copy or a backup",
+    sqlite3.SQLITE_TOOBIG: "a value is larger than SQLite can hold (1 GB); keep it elsewhere",
+}
+
+_left_behind: list[sqlite3.Connection] = []
+"""Connections that a forked child has inherited: closing them would touch the parent's files."""
+
+
+class FileKind(NamedTuple):
+    """What a database is for: how its file is marked, and the tables it is made with."""
+
+    application_id: int
+    version: int
+    what: str  # for messages: "a store"
+    tables: tuple[str, ...]
+
+
+class SQLiteFile:
+    """The database at `path`, made with the tables of `kind` if there is nothing yet.
+
+    Its folder must exist. Raises `NotAStore` for a file that is something else, `FormatTooNew` for
+    one of a later version, `StoreError` when the system refuses.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        kind: FileKind,
+        *,
+        sync: bool = True,
+        create: bool = True,
+        read_only: bool = False,
+    ) -> None:
+        self.location = os.fsdecode(path)
+        self.path = os.path.realpath(self.location)
+        self._kind = kind
+        self._sync = sync
+        self._read_only = read_only
+        self._uri = f"file:{quote(os.fsencode(self.path))}?mode={'ro' if read_only else 'rw'}"
+        self._writer = threading.Lock()
+        self._mutex = threading.Lock()
+        self._idle: list[sqlite3.Connection] = []
+        self._opened = 0  # how often the file was closed: what was lent out before is not taken back
+        self._pid = os.getpid()
+        self._require_place(create=create and not read_only)
+        with self.errors("opening"):
+            self._prepare()
+
+    @contextmanager
+    def reading(self, doing: str = "reading from") -> Iterator[sqlite3.Connection]:
+        """Lend a connection to read with."""
+        with self.errors(doing), self._lent() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self, doing: str = "writing to") -> Iterator[sqlite3.Connection]:
+        """Lend a connection in a transaction that is committed at the end, or not at all."""
+        self.require_writable()
+        with self.errors(doing), self._writer, self._lent() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+
+    def require_writable(self) -> None:
+        """Raise `StoreError` when the file was opened read-only."""
+        if self._read_only:
+            raise StoreError(f"{self.location} was opened read-only; open it without read_only to change it")
+
+    def close(self) -> None:
+        """Close the connections. Closing twice is fine; a later use opens new ones."""
+        with self._mutex:
+            idle, self._idle = self._idle, []
+            self._opened += 1
+            if self._pid != os.getpid():
+                _left_behind.extend(idle)
+                idle = []
+        for connection in idle:
+            connection.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_opened"):
+            self.close()
+
+    @contextmanager
+    def errors(self, doing: str) -> Iterator[None]:
+        """Turn an error of SQLite inside into one of ours that names file, cause and way out."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise self._explained(error, doing) from error
+
+    # -- opening -------------------------------------------------------------------------------
+
+    def _require_place(self, *, create: bool) -> None:
+        folder = os.path.dirname(self.path)
+        if not os.path.isdir(folder):
+            raise NotAStore(
+                f"{self.location} cannot be opened: there is no folder {folder}; make it, or correct the path"
+            )
+        if os.path.isdir(self.path):
+            raise NotAStore(f"{self.location} is a folder, not a SQLite file; choose another path")
+        if create:
+            try:
+                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
+            except OSError as error:
+                raise StoreError(
+                    f"{self.location} cannot be opened for writing: {error.strerror}; give this user write "
+                    f"permission on the file and its folder, or open it with read_only=True"
+                ) from error
+        elif not os.path.exists(self.path) or not os.path.getsize(self.path):
+            raise NotAStore(f"{self.location} is not there yet, or empty; check the path")
+
+    def _prepare(self) -> None:
+        try:
+            with self._lent() as connection:
+                known = self._is_ours(connection)
+        except sqlite3.OperationalError:
+            if not self._read_only or os.path.exists(f"{self.path}-wal"):
+                raise
+            # A read-only folder has no room for the files readers share: nobody writes here either.
+            self._uri += "&immutable=1"
+            with self._lent() as connection:
+                known = self._is_ours(connection)
+        if self._read_only:
+            if not known:
+                raise NotAStore(f"{self.location} is an empty database; check the path")
+            return
+        if not known:
+            self._make_tables()
+        self._use_write_ahead_log()
+
+    def _is_ours(self, connection: sqlite3.Connection) -> bool:
+        """Tell whether the file has our tables, or nothing yet. Raises for everything else."""
+        application = connection.execute("PRAGMA application_id").fetchone()[0]
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        if application == self._kind.application_id:
+            if version > self._kind.version:
+                raise FormatTooNew(
+                    f"{self.location} has tables of version {version}, and this reactifact knows them up to "
+                    f"{self._kind.version}: a newer one wrote it; upgrade reactifact"
+                )
+            return True
+        tables = "SELECT name FROM sqlite_master WHERE type = 'table'"
+        names = [row[0] for row in connection.execute(tables) if not row[0].startswith("sqlite_")]
+        if not names and not application:
+            return False
+        shown = ", ".join(sorted(names)[:5]) or "none"
+        raise NotAStore(
+            f"{self.location} is a SQLite database, but not {self._kind.what} of this version (its tables: "
+            f"{shown}). If an earlier reactifact wrote it, bring it over with "
+            f"`reactifact import {self.location} NEW_STORE`; else choose another path"
+        )
+
+    def _make_tables(self) -> None:
+        with self.writing("making tables in") as connection:
+            if not self._is_ours(connection):  # another process may have been first
+                for statement in self._kind.tables:
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA application_id = {self._kind.application_id}")
+                connection.execute(f"PRAGMA user_version = {self._kind.version}")
+
+    def _use_write_ahead_log(self) -> None:
+        deadline = time.monotonic() + BUSY_SECONDS
+        while True:
+            try:
+                with self._lent() as connection:
+                    connection.execute("PRAGMA journal_mode = WAL").fetchone()
+                    return
+            except sqlite3.OperationalError as error:
+                # SQLite does not wait here by itself, and it is busy only while others open the file
+                if _code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    raise
+                time.sleep(_PAUSE)
+
+    # -- connections ---------------------------------------------------------------------------
+
+    @contextmanager
+    def _lent(self) -> Iterator[sqlite3.Connection]:
+        connection, opened = self._take()
+        try:
+            yield connection
+        except sqlite3.Error:
+            connection.close()  # whatever it is in, the next user begins anew
+            raise
+        finally:
+            self._give_back(connection, opened)
+
+    def _take(self) -> tuple[sqlite3.Connection, int]:
+        with self._mutex:
+            if self._pid != os.getpid():
+                _left_behind.extend(self._idle)
+                self._idle, self._pid = [], os.getpid()
+            if self._idle:
+                return self._idle.pop(), self._opened
+            opened = self._opened
+        return self._connect(), opened
+
+    def _give_back(self, connection: sqlite3.Connection, opened: int) -> None:
+        with self._mutex:
+            if opened == self._opened and len(self._idle) < _IDLE_CONNECTIONS and _is_open(connection):
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self._uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        )
+        try:
+            connection.execute(f"PRAGMA synchronous = {'FULL' if self._sync else 'NORMAL'}")
+            if self._sync:
+                connection.execute("PRAGMA fullfsync = 1")  # macOS: to the platter, not to the drive's cache
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    # -- errors --------------------------------------------------------------------------------
+
+    def _explained(self, error: sqlite3.Error, doing: str) -> StoreError:
+        code = _code(error)
+        if code == sqlite3.SQLITE_NOTADB:
+            return NotAStore(f"{self.location} is no SQLite database; choose another path")
+        reason = _REASONS.get(code, "check the disk and the file, and try again")
+        return StoreError(f"{doing} {self.location} failed: {error}; {reason}")
+
+
+def _code(error: sqlite3.Error) -> int:
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
+
+
+def _is_open(connection: sqlite3.Connection) -> bool:
+    with suppress(sqlite3.ProgrammingError):
+        return connection.total_changes >= 0
+    return False
