@@ -8,10 +8,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import turn
+from . import branches, concurrency, large_type, service, turn
 from .harness import Report, Settings, Workload
 
-WORKLOADS: dict[str, Workload] = {turn.NAME: turn}
+WORKLOADS: dict[str, Workload] = {
+    module.NAME: module for module in (turn, branches, concurrency, large_type, service)
+}
 
 
 def main(argv: list[str] | None = None) -> int:

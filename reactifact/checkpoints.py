@@ -3,6 +3,20 @@
 from __future__ import annotations
 
 from .store.bare import GitBackend
-from .store.kv import FileKVBackend, InMemoryKVBackend, KVBackend
+from .store.checkpoint import CheckpointBackend, FileBackend, SQLiteBackend
+from .store.kv import AppendBackend, FileKVBackend, InMemoryKVBackend, KVBackend
+from .store.postgres import PostgreSQLKVBackend
+from .store.sqlite import SQLiteKVBackend
 
-__all__ = ["FileKVBackend", "GitBackend", "InMemoryKVBackend", "KVBackend"]
+__all__ = [
+    "AppendBackend",
+    "CheckpointBackend",
+    "FileBackend",
+    "FileKVBackend",
+    "GitBackend",
+    "InMemoryKVBackend",
+    "KVBackend",
+    "PostgreSQLKVBackend",
+    "SQLiteBackend",
+    "SQLiteKVBackend",
+]

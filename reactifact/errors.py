@@ -19,6 +19,10 @@ class NotAStore(StoreError):
     """The path holds something that is not a store this version can use."""
 
 
+class NoCheckpoint(StoreError, FileNotFoundError, ValueError):
+    """Nothing was saved yet where a checkpoint is to be loaded from."""
+
+
 class FormatTooNew(StoreError):
     """The store was written by a newer reactifact than this one."""
 
@@ -48,6 +52,10 @@ class Contention(StoreError):
 
 class StaleSession(Contention):
     """The branch moved in the store since this context was loaded; nothing was written."""
+
+
+class ProtectedBranch(StoreError):
+    """A verb would take history from a branch that the store protects; nothing was done."""
 
 
 class SessionBusy(StoreError):

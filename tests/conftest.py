@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from postgres_server import PostgresServer, binaries
 from support import Place
 
 # Deadlines and "too slow" measure the machine, not the code. In CI the examples are the same in every
@@ -96,3 +98,14 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 def git_place(tmp_path: Path) -> Place:
     """A bare repository that can be opened several times."""
     return Place(tmp_path / "state.git")
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server of this test run; where none is installed, the test is skipped."""
+    found = binaries()
+    if found is None:
+        pytest.skip("PostgreSQL is not installed: no initdb under /usr/lib/postgresql or on PATH")
+    server = PostgresServer(found)
+    yield server
+    server.remove()

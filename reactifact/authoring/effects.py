@@ -27,6 +27,7 @@ from ..context.operations import (
     with_fields,
 )
 from ..context.scope import current_scope
+from ..context.working import Working
 from ..errors import IntentConflict
 
 M = TypeVar("M", bound=BaseModel)
@@ -57,7 +58,7 @@ class Handle:
 class EffectsSavepoint(NamedTuple):
     """What was planned at one moment."""
 
-    operations: int
+    operations: tuple[Operation, ...]
     planned: dict[str, BaseModel | None]
 
 
@@ -135,6 +136,25 @@ class Effects:
         self.add(Update(artifact_id, new_data))
         self._planned[artifact_id] = new_data
 
+    def follow(self, artifact_id: str, view: Working, after: BaseModel) -> None:
+        """Let the planned updates of an artifact keep what a direct change is about to change.
+
+        The direct change is committed first, and an update planned before it would put its other
+        fields back as they were.
+        """
+        stored = view.state.stored(artifact_id)
+        if stored is None or self._planned.get(artifact_id) is None:
+            return
+        before = view.artifact(stored).data
+        changed = {} if type(before) is not type(after) else _changes(before, after)
+        for place, operation in enumerate(self.operations):
+            if isinstance(operation, Update) and operation.artifact_id == artifact_id:
+                planned = operation.new_data
+                kept = {name: new for name, (old, new) in changed.items() if getattr(planned, name) == old}
+                if kept and type(planned) is type(after):
+                    self.operations[place] = Update(artifact_id, with_fields(planned, kept))
+                    self._planned[artifact_id] = with_fields(planned, kept)
+
     def delete(self, target: Target) -> None:
         """Plan the removal of an artifact."""
         self.add(Delete(id_of(target)))
@@ -209,16 +229,22 @@ class Effects:
 
     def savepoint(self) -> EffectsSavepoint:
         """Return what `rollback` needs to come back to this moment."""
-        return EffectsSavepoint(len(self.operations), dict(self._planned))
+        return EffectsSavepoint(tuple(self.operations), dict(self._planned))
 
     def rollback(self, to: EffectsSavepoint) -> None:
         """Drop what was planned since a savepoint."""
-        del self.operations[to.operations :]
+        self.operations[:] = to.operations
         self._planned = dict(to.planned)
 
     def to_patch(self) -> Patch:
         """Return what is planned as a patch."""
         return Patch(self.operations)
+
+
+def _changes(before: BaseModel, after: BaseModel) -> dict[str, tuple[Any, Any]]:
+    """Return the old and the new value of every field in which two models of a type differ."""
+    pairs = {name: (getattr(before, name), getattr(after, name)) for name in type(after).model_fields}
+    return {name: (old, new) for name, (old, new) in pairs.items() if old != new}
 
 
 def current_effects() -> Effects | None:

@@ -1,6 +1,6 @@
 """The command line: reading a store, for people and for scripts.
 
-Owns the program `reactifact`: its verbs, its exit codes, the environment it reads. Nothing here
+Owns the program `reactifact`: its verbs, its exit codes, the environment it reads. Only `branch`
 changes a store. What is shown is collected by the layers below; a verb chooses and prints.
 """
 
@@ -16,10 +16,16 @@ from importlib.metadata import PackageNotFoundError, version
 import click
 
 from ..errors import ReactifactError
+from .audit import audit, verify
+from .branch import branch
+from .bundle import bundle
 from .common import one_line, to_stderr
+from .context import context
 from .diff import diff
+from .graph import graph
 from .log import log
 from .outbox import outbox
+from .replay import replay
 from .sessions import sessions
 from .show import show
 
@@ -39,21 +45,23 @@ def _version() -> str:
 @click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(_version(), "-V", "--version", prog_name=PROGRAM)
 @click.pass_context
-def cli(context: click.Context) -> None:
+def cli(click_context: click.Context) -> None:
     """Read the state of agents from a store, a bare git repository.
 
-    Nothing is ever changed, and the classes of the artifacts are not needed. Every verb takes
-    --json. Exit codes: 0, or 2 with one line on stderr for a path, session or commit that is not
-    there. Colour is used on a terminal only, and not at all where NO_COLOR is set.
+    Nothing is changed but by `branch save` and `branch merge`, and the classes of the artifacts are
+    not needed. Verbs that print tables take --json. Exit codes: 0, or 2 with one line on stderr for
+    a path, session or commit that is not there (1 from graph, context, branch, replay,
+    audit and verify). Colour is used on
+    a terminal only, and not at all where NO_COLOR is set.
     """
-    if context.invoked_subcommand is None:
+    if click_context.invoked_subcommand is None:
         verbs = " | ".join(cli.commands)
         click.echo(f"{PROGRAM} {_version()}: agents whose state is a git repository")
         click.echo(f"verbs: {verbs}; start with `{PROGRAM} sessions STORE`\n")
-        click.echo(context.get_help())
+        click.echo(click_context.get_help())
 
 
-for verb in (log, show, diff, sessions, outbox):
+for verb in (log, show, diff, sessions, outbox, context, graph, branch, replay, audit, verify, bundle):
     cli.add_command(verb)
 
 
@@ -76,8 +84,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(arguments: list[str]) -> int:
     colour = False if os.environ.get("NO_COLOR") else None  # None: on a terminal
     try:
-        with cli.make_context(PROGRAM, arguments, color=colour) as context:
-            cli.invoke(context)
+        with cli.make_context(PROGRAM, arguments, color=colour) as click_context:
+            cli.invoke(click_context)
         sys.stdout.flush()
     except click.exceptions.Exit as end:
         sys.stdout.flush()

@@ -23,6 +23,9 @@ from ..store.line import Line
 from ..store.objects import Oid
 from ..store.printable import plain as plain  # the verbs take it from here
 from ..store.revisions import Head, find_head, heads, latest_head, parse_head
+from .loading import bundle_at
+from .loading import load_agents as load_agents  # and their public path
+from .loading import open_store as open_store
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -45,8 +48,8 @@ def branch_options(function: F) -> F:
 
 @contextmanager
 def opened(path: str) -> Iterator[Database]:
-    """Open a store for reading. Raises `NotAStore`."""
-    database = open_database(path, read_only=True)
+    """Open a store, or a bundle, for reading. Raises `NotAStore`."""
+    database = bundle_at(path) or open_database(path, read_only=True)
     try:
         yield database
     finally:

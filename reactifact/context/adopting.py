@@ -6,7 +6,6 @@ branch waits for afterwards. Nothing is compared or decided here.
 
 from __future__ import annotations
 
-from ..store.database import Objects
 from ..store.layout import Meta
 from ..store.merge import Combined, MergePlan
 from ..store.state import Origin, State, Stored
@@ -16,23 +15,22 @@ from .events import EventType
 from .working import Working
 
 
-def apply_plan(
-    plan: MergePlan, made: Objects, working: Working, theirs: State, origin: Origin
-) -> list[Write]:
+def apply_plan(plan: MergePlan, working: Working, theirs: State, origin: Origin) -> list[Write]:
     """Take over what a plan says, adopted versions as they are; return what was written.
 
-    `made` holds the payloads of combined artifacts. Queues the events of it all; the caller decides
-    whether they stay.
+    The objects of the plan are staged. Queues the events of it all; the caller decides whether they stay.
     """
     writes: list[Write] = []
     state = working.state
     for stored in plan.adopt:
         _adopt(stored, working, origin, writes)
     for item in plan.combine:
-        _combine(item, made, working, origin, writes)
+        _combine(item, working, origin, writes)
     for artifact_id in plan.delete:
         gone = working.delete(artifact_id, origin)
         writes.append(Write(artifact_id, 0 if gone is None else gone.version, "delete"))
+    for artifact_id in _taken_over(plan):
+        state.take_versions(artifact_id, theirs)
     state.edges.update(plan.edges)
     state.next_sequence = max(state.next_sequence, theirs.next_sequence)
     for kind, links in (("link", plan.link), ("unlink", plan.unlink)):
@@ -41,13 +39,23 @@ def apply_plan(
     return writes
 
 
+def _taken_over(plan: MergePlan) -> list[str]:
+    """Return the artifacts that go on from the other side's versions."""
+    found = [stored.meta.id for stored in plan.adopt]
+    for item in plan.combine:
+        mine, other = item.ours.stored, item.theirs.stored
+        if other is not None and (mine is None or other.meta.version > mine.meta.version):
+            found.append(other.meta.id)
+    return found
+
+
 def _adopt(stored: Stored, working: Working, origin: Origin, writes: list[Write]) -> None:
     known = working.state.stored(stored.meta.id)
     working.state.adopt(stored, origin.commit)
     _note(stored.meta, known is not None, working, origin, writes)
 
 
-def _combine(item: Combined, made: Objects, working: Working, origin: Origin, writes: list[Write]) -> None:
+def _combine(item: Combined, working: Working, origin: Origin, writes: list[Write]) -> None:
     """Write a new version on top of the side with the higher one, so that no version goes back."""
     state = working.state
     mine, other, result = item.ours.stored, item.theirs.stored, item.result.stored
@@ -58,8 +66,7 @@ def _combine(item: Combined, made: Objects, working: Working, origin: Origin, wr
             return
         state.adopt(other, origin.commit)
     like = result.meta
-    payload = made.read(like.payload).data
-    meta = state.put(like.id, like.type_id, payload, like.revision, origin)
+    meta = state.put(like.id, like.type_id, state.payload(like), like.revision, origin)
     _note(meta, mine is not None, working, origin, writes)
 
 

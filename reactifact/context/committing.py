@@ -25,7 +25,7 @@ from .artifacts import Artifact
 from .commits import Write
 from .encoding import check_text
 from .events import QueueEntry
-from .held import HeldKey, HeldResult, file_name
+from .held import HeldResult, files_of
 from .interrupts import PendingAction
 from .merging import Merge
 from .resources import RuntimeResources
@@ -41,7 +41,7 @@ class Committer:
         self.line = line
         self.resources = resources
         self.queue: list[QueueEntry] = []
-        self.held: dict[HeldKey, HeldResult] = {}
+        self.held: list[HeldResult] = []
         durable = not isinstance(line.database.backend, MemoryBackend)
         self.working = Working(line.state, line.ledger, resources, durable=durable, branch=line.branch)
         self.working.tracks_staleness = line.record is None
@@ -53,7 +53,7 @@ class Committer:
         if line.record is not None:
             self.queue = [QueueEntry.from_dict(entry) for entry in line.record.queue]
             self.queue += delivery.missed(line)
-            self.held = {found.key: found for found in map(HeldResult.decode, line.state.held())}
+            self.held = [HeldResult.decode(data) for data in line.state.held()]
 
     @property
     def principal(self) -> str:
@@ -88,8 +88,11 @@ class Committer:
         if self.line.record is None:
             self.line.begin_session(self.resources.clock.now())
 
-    def commit_direct(self, *, author: str | None = None, message: str = "") -> None:
-        """Make one commit of the direct changes since the last commit, if there are any."""
+    def commit_direct(self, *, author: str | None = None, message: str = "", run_id: str = "") -> None:
+        """Make one commit of the direct changes since the last commit, if there are any.
+
+        `run_id` names the turn whose executions made them.
+        """
         self.gather()
         main = self.working
         if not main.operations:
@@ -102,9 +105,14 @@ class Committer:
                 author=author or self.principal,
                 timestamp=self.resources.clock.now().isoformat(),
                 message=message,
+                run_id=run_id,
                 operations=main.operations,
             )
         )
+
+    def commit_record(self, record: CommitRecord) -> CommitRecord:
+        """Make a commit of the state as it is, under a record of the caller's making."""
+        return self._commit(record)
 
     def commit_edit(self, *, author: str, message: str) -> None:
         """Make one versioned commit of the direct changes since the last commit, if any."""
@@ -141,10 +149,10 @@ class Committer:
         self.working.operations = []
         return done
 
-    def apply_direct(self, prepared: Iterable[Prepared]) -> None:
+    def apply_direct(self, prepared: Iterable[Prepared], run_id: str = "") -> None:
         """Apply what an execution changed directly, as a direct commit of its own."""
         apply(prepared, self.working, self.origin())
-        self.commit_direct()
+        self.commit_direct(run_id=run_id)
 
     def commit_patch(self, prepared: Iterable[Prepared], note: CommitRecord) -> CommitRecord:
         """Apply a prepared patch and commit it under what `note` says of author, reads and cause.
@@ -167,7 +175,7 @@ class Committer:
         """Let the newest commit say what the queue holds; make a commit where it cannot."""
         self.commit_direct()
         queue = [entry.to_dict() for entry in self.gather() if entry.owed is None or entry.owed]
-        if self.line.set_queue(queue):
+        if self.line.set_queue(queue) or delivery.missed(self.line):
             self.commit_note("reactifact: note what is left to react to")
             self.line.set_queue(queue)
 
@@ -211,13 +219,12 @@ class Committer:
 
     def hold(self, results: Iterable[HeldResult]) -> None:
         """Keep exactly these results beside the queue; the next commit says so."""
-        self.held = {found.key: found for found in results}
-        files = {file_name(key): found.encode() for key, found in self.held.items()}
-        self.line.state.hold(files)
+        self.held = list(results)
+        self.line.state.hold(files_of(self.held))
 
     def reload(self, line: Line) -> None:
         """Go on over what the store holds now: its state, its queue, its held results."""
-        self.queue, self.held = [], {}
+        self.queue, self.held = [], []
         self.replace_line(line)
         self._load_queue()
 
@@ -240,7 +247,7 @@ class Committer:
         record, origin = self._merge_record(theirs, message)
         assert theirs.tip is not None
         try:
-            writes = apply_plan(merge.plan, merge.objects, main, theirs.state, origin)
+            writes = apply_plan(merge.plan, main, theirs.state, origin)
             version = 0 if merge.plan.takes_over else None
             record = replace(_completed(record, main.operations, writes), context_version=version)
             self._commit(record, [theirs.tip])

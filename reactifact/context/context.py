@@ -15,10 +15,11 @@ from pydantic import BaseModel
 
 from ..errors import StoreError
 from ..store.database import Database
+from ..store.kv import KVBackend
 from ..store.ledger import Ledger
 from ..store.line import MAIN, Line
 from ..store.memory import MemoryBackend
-from . import delivery, log, merge_verbs, staleness, views
+from . import delivery, documents, log, merge_verbs, rewinding, staleness, versions, views
 from .artifacts import Artifact
 from .codec import dump
 from .commits import Commit
@@ -96,7 +97,10 @@ class Context:
 
     def update(self, id: str, new_data: BaseModel) -> Artifact[Any] | None:
         """Replace the data of an artifact; equal data changes nothing; `None` when absent."""
-        return self._view().update(id, new_data, self.commits.origin())
+        view, scope = self._view(), current_scope()
+        if scope is not None and scope.working is view and scope.effects is not None:
+            scope.effects.follow(id, view, new_data)
+        return view.update(id, new_data, self.commits.origin())
 
     def delete(self, id: str) -> bool:
         """Remove an artifact; its relations stay, dangling. Returns whether it was there."""
@@ -314,6 +318,50 @@ class Context:
         """
         return log.diff(self.commits.line, a, b)
 
+    @property
+    def compacted_at(self) -> int:
+        """The highest version that a compaction has folded into the baseline; 0 before any."""
+        return self.commits.line.baseline
+
+    def checkout(self, version: int) -> None:
+        """Go back to a version and drop the later commits; there is no way forward.
+
+        What they never wrote stays, direct changes included; the event queue is emptied. The store
+        follows at the next save. Nothing that was delivered is taken back or sent again. Raises
+        `ValueError` for a version out of range, `ProtectedBranch`.
+        """
+        self._refuse_to_move("checkout")
+        rewinding.checkout(self.commits, version)
+
+    def compact(self, *, keep_commits: int, keep_versions: int | None = None) -> int:
+        """Fold all but the last commits of each branch of the session into a baseline, in the store too.
+
+        Returns how many versions of this branch were folded. `keep_versions` trims the history of
+        each artifact to that many earlier versions; numbers stay. Raises `ValueError` for a
+        negative number, `ProtectedBranch`, `StaleSession`.
+        """
+        self._refuse_to_move("compact")
+        return rewinding.compact(self.commits, keep_commits, keep_versions)
+
+    def log_commit(self, commit: Commit) -> None:
+        """Append a commit whose changes were applied already; fills in its parent and its version."""
+        self._refuse_to_move("log_commit")
+        rewinding.log_commit(self.commits, commit)
+
+    def artifact_version(self, id: str, version: int) -> versions.ArtifactVersion | None:
+        """Return one version of a live artifact, or `None`. Raises `ValueError` for one it has not."""
+        return versions.artifact_version(self._view(), id, version)
+
+    def version_history(self, id: str) -> list[versions.ArtifactVersion]:
+        """Return the kept versions of a live artifact, the present one last."""
+        return versions.version_history(self._view(), id)
+
+    def find_versions(
+        self, type: type[BaseModel] | None = None, content_hash: str | None = None
+    ) -> list[versions.ArtifactVersion]:
+        """Return the kept versions of all live artifacts of a type, or with some content."""
+        return versions.find_versions(self._view(), type, content_hash)
+
     # -- branches ------------------------------------------------------------------------------
 
     def branch(self, *, name: str = "") -> Context:
@@ -367,6 +415,68 @@ class Context:
         """
         self._refuse_inside_an_execution("merge_from")
         merge_verbs.merge_from(self.commits, other.commits)
+
+    def clone(self) -> Context:
+        """Return a detached copy with resources of its own and no pending events.
+
+        What is delivered from either is recorded in the one ledger of the session.
+        """
+        self._refuse_inside_an_execution("clone")
+        self.commits.begin()
+        self.commits.note_queue()
+        twin = Context.over(self.commits.line.fork_off(self.commits.line.branch))
+        twin.commits.queue.clear()
+        twin.commits.hold([])
+        return twin
+
+    def _refuse_to_move(self, verb: str) -> None:
+        self._refuse_inside_an_execution(verb)
+        if self.publish_lock.locked():
+            raise StoreError(f"context.{verb}() was called while the context is being saved; await that")
+
+    # -- one document --------------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the whole context as plain JSON types: history, queue, ledger, fork base and name.
+
+        Direct changes become a commit first, as with a save.
+        """
+        self._refuse_inside_an_execution("to_dict")
+        return documents.to_dict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any], resources: RuntimeResources | None = None) -> Context:
+        """Return the context that `to_dict` described, over a store in memory.
+
+        Raises `NotAStore` for another dictionary, `FormatTooNew`, `StoreError` for a damaged one.
+        """
+        return cls.over(documents.line_of(data), resources)
+
+    async def save_checkpoint(self, place: documents.CheckpointLike) -> None:
+        """Save `to_dict` at a path (one JSON file) or in a `CheckpointBackend`."""
+        await documents.checkpoint(place).save(self.to_dict())
+
+    @classmethod
+    async def load_checkpoint(
+        cls, place: documents.CheckpointLike, resources: RuntimeResources | None = None
+    ) -> Context:
+        """Return the context saved at a path or in a `CheckpointBackend`.
+
+        Raises `NoCheckpoint` (a `ValueError`) when nothing was, and what `from_dict` raises.
+        """
+        return cls.from_dict(await documents.checkpoint(place).load(), resources)
+
+    async def to_kv(self, backend: KVBackend, key: str) -> None:
+        """Save `to_dict` under a key."""
+        await backend.set(key, self.to_dict())
+
+    @classmethod
+    async def from_kv(
+        cls, backend: KVBackend, key: str, resources: RuntimeResources | None = None
+    ) -> Context | None:
+        """Return the context saved under a key, or `None`. Raises what `from_dict` raises."""
+        data = await backend.get(key)
+        return None if data is None else cls.from_dict(data, resources)
 
     def _refuse_inside_an_execution(self, verb: str) -> None:
         scope = current_scope()

@@ -13,6 +13,7 @@ from datetime import datetime
 from ..store.layout import Intent, Meta
 from ..store.ledger import LedgerEntry
 from ..store.line import Line, new_change_id
+from ..store.objects import Oid
 from .artifacts import Artifact
 from .encoding import ACTION_TYPE, other_payload
 from .events import Event, EventType, QueueEntry
@@ -189,9 +190,10 @@ def rearm(working: Working, action_id: str, when: datetime) -> Artifact[PendingA
 
 def missed(line: Line) -> list[QueueEntry]:
     """Return the events of deliveries that the branch's last commit does not know yet."""
-    assert line.record is not None
-    entries = []
-    for found in line.ledger.since(line.record.ledger):
+    entries: list[QueueEntry] = []
+    if line.record is None:
+        return entries
+    for found in line.ledger.since(line.record.ledger, line.record.timestamp):
         if found.branch != line.branch or found.owed == []:
             continue
         event = Event(
@@ -202,6 +204,16 @@ def missed(line: Line) -> list[QueueEntry]:
         )
         entries.append(QueueEntry(event, None if found.owed is None else list(found.owed)))
     return entries
+
+
+def hear_of_others(working: Working, known: Oid | None, when: datetime) -> None:
+    """Queue the updates that others recorded for this branch since the ledger stood at `known`."""
+    for found in working.ledger.since(known):
+        if working.delivered is not None:
+            working.delivered.add(found.action_id)
+        working.renew(found.action_id)
+        if found.branch == working.branch and working.state.stored(found.action_id) is not None:
+            working.emit_update(PendingAction, found.action_id, when)
 
 
 def _action(working: Working, action_id: str) -> Meta | None:

@@ -7,7 +7,8 @@ held result, its file, and the rule when it still counts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +27,8 @@ from .types import resolve
 from .working import Working
 
 HeldKey = tuple[str, str]
-"""(the event as text, the name the queue knows the agent by)."""
+"""(the event as text, the name the queue knows the agent by). Equal events have equal keys: a result
+stands for one of them, and each needs its own."""
 
 
 @dataclass(slots=True)
@@ -41,6 +43,7 @@ class HeldResult:
     listings: dict[str, ListingRecord]
     writes: dict[str, int] = field(default_factory=dict)  # id -> version seen, -1: it was not there
     types: dict[str, Oid | None] = field(default_factory=dict)  # listed type -> its subtree
+    calls: list[dict[str, str]] = field(default_factory=list)  # what was asked of models
 
     @property
     def key(self) -> HeldKey:
@@ -71,10 +74,11 @@ class HeldResult:
                 "event": self.event.to_dict(),
                 "operations": [_to_dict(operation) for operation in self.operations],
                 "direct": [_to_dict(operation) for operation in self.direct],
-                "reads": dict(self.reads),
+                "reads": [[artifact_id, version] for artifact_id, version in self.reads.items()],
                 "listings": [list(listing) for listing in self.listings.values()],
                 "writes": dict(self.writes),
                 "types": dict(self.types),
+                **({"calls": self.calls} if self.calls else {}),
             }
         )
 
@@ -88,10 +92,11 @@ class HeldResult:
             event=Event.from_dict(record["event"]),
             operations=[_from_dict(operation) for operation in record["operations"]],
             direct=[_from_dict(operation) for operation in record["direct"]],
-            reads=record["reads"],
+            reads=dict(record["reads"]),  # pairs, or what an earlier version wrote: an object, unordered
             listings={listing.type_id: listing for listing in listings},
             writes=record["writes"],
             types=record["types"],
+            calls=record.get("calls", []),
         )
 
 
@@ -100,9 +105,16 @@ def held_key(event: Event, agent: str) -> HeldKey:
     return canonical.encode(event.to_dict()).decode(), agent
 
 
-def file_name(key: HeldKey) -> str:
-    """Return the name of the file that holds a result."""
-    return f"{blake3(chr(0).join(key).encode()).hexdigest()[:32]}.json"
+def files_of(results: Iterable[HeldResult]) -> dict[str, bytes]:
+    """Return the files that hold some results, by name; those of equal events are numbered."""
+    files: dict[str, bytes] = {}
+    count: Counter[HeldKey] = Counter()
+    for found in results:
+        number = count[found.key]
+        count[found.key] += 1
+        stem = blake3(chr(0).join(found.key).encode()).hexdigest()[:32]
+        files[f"{stem}-{number}.json" if number else f"{stem}.json"] = found.encode()
+    return files
 
 
 def _id(operation: Operation) -> str | None:

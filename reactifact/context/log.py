@@ -33,7 +33,7 @@ def commits(line: Line) -> list[Commit]:
     found = [
         _commit(line, oid, record)
         for oid, record in first_parents(line.objects, line.tip)
-        if record is not None and record.context_version is not None
+        if record is not None and record.context_version is not None and record.version > line.baseline
     ]
     return found[::-1]
 
@@ -95,15 +95,34 @@ def _snapshot(line: Line, oid: Oid, listing: ListingRecord) -> State:
     )
 
 
+def refuse_below_baseline(baseline: int, *versions: int) -> None:
+    """Refuse versions that a compaction has folded. Raises `ValueError`."""
+    for version in versions:
+        if version < baseline:
+            raise ValueError(
+                f"version {version} is below the compaction baseline {baseline}: what came before it was "
+                f"folded into it; choose {baseline} or more"
+            )
+
+
 def roots_of_version(line: Line, version: int) -> Roots:
-    """Return the subtrees of the commit with a context version; 0 is the empty state."""
+    """Return the subtrees of the commit with a context version; 0 is the empty state.
+
+    Raises `ValueError` for a version that a compaction has folded.
+    """
     line.seal()
+    refuse_below_baseline(line.baseline, version)
     if version == 0:
         return Roots()
+    found = None
     for oid, record in first_parents(line.objects, line.tip):
-        if record is not None and record.context_version == version:
-            return read_roots(line.objects, oid)
-    raise ValueError(f"there is no commit with context version {version}: it was compacted away")
+        if record is not None and record.version == version:
+            found = oid  # the oldest of them made the version; direct changes follow it
+        elif found is not None and record is not None:
+            break
+    if found is not None:
+        return read_roots(line.objects, found)
+    raise ValueError(f"there is no commit with context version {version} in this history")
 
 
 def diff(line: Line, old: int, new: int) -> dict[str, Any]:
@@ -113,6 +132,7 @@ def diff(line: Line, old: int, new: int) -> dict[str, Any]:
     """
     if not 0 <= old <= new <= line.version:
         raise ValueError(f"cannot compare versions {old} and {new}: choose 0 <= a <= b <= {line.version}")
+    refuse_below_baseline(line.baseline, old, new)
     before, after = roots_of_version(line, old), roots_of_version(line, new)
     found: dict[str, dict[str, Any]] = {"added": {}, "removed": {}, "changed": {}}
     for path, left, right in compare(line.objects, before.meta, after.meta):

@@ -17,23 +17,13 @@ from ..store.history import merge_bases
 from ..store.layout import Roots
 from ..store.line import Line
 from ..store.memory import MemoryBackend
-from ..store.merge import Clash, CommonBase, MergePlan, plan_merge, plan_union
+from ..store.merge import CommonBase, MergePlan, plan_merge, plan_union
 from ..store.objects import TREE_MODE, CommitObject, GitObject, Oid
 from ..store.records import make_commit, read_record, read_roots
-from .conflicts import ConflictDetail, MergeConflict, details_of
-from .conflicts import conflict as conflict_of
+from .conflicts import MergeConflict
 from .resolving import Combiner, Policy, settle
 
-__all__ = [
-    "ConflictDetail",
-    "Merge",
-    "MergeConflict",
-    "conflict",
-    "copy_history",
-    "join_ledgers",
-    "plan",
-    "prepare",
-]
+__all__ = ["Merge", "MergeConflict", "Union", "copy_history", "join_ledgers", "prepare"]
 
 
 class Union:
@@ -112,12 +102,18 @@ class Merge:
     is_news: bool  # whether the other side changed anything since the base
 
     def stage(self, ours: Line, theirs: Line) -> None:
-        """Bring the objects of the other side, which is sealed, into ours."""
+        """Bring the objects of the other side, which is sealed, and combined payloads into ours."""
         assert theirs.tip is not None
         if ours.database is theirs.database:
             ours.objects.absorb(theirs.objects)
         else:
-            copy_history(theirs.objects, ours.objects, theirs.tip, set(self.bases))
+            # a base that was compacted away here is known to the other side alone
+            known = {oid for oid in self.bases if _holds(ours.objects, oid)}
+            copy_history(theirs.objects, ours.objects, theirs.tip, known)
+        for item in self.plan.combine:
+            if item.result.stored is not None:
+                payload = self.objects.read(item.result.stored.meta.payload)
+                ours.objects.put("blob", payload.data)
 
 
 def prepare(ours: Line, theirs: Line, policy: Policy | None, *, three_way: bool = True) -> Merge:
@@ -145,24 +141,6 @@ def prepare(ours: Line, theirs: Line, policy: Policy | None, *, three_way: bool 
     return Merge(plan, objects, bases, _is_news(base, other, bases))
 
 
-def plan(ours: Line, theirs: Line) -> MergePlan:
-    """Compare two sealed lines of one store, and bring what the plan names over to ours.
-
-    For callers that apply the plan in their own way.
-    """
-    merge = prepare(ours, theirs, None)
-    merge.stage(ours, theirs)
-    for item in merge.plan.combine:
-        assert item.result.stored is not None
-        ours.objects.put("blob", merge.objects.read(item.result.stored.meta.payload).data)
-    return merge.plan
-
-
-def conflict(objects: Objects, clashes: Iterable[Clash], other: str) -> MergeConflict:
-    """Return the error that names every contested artifact."""
-    return conflict_of(details_of(objects, clashes), other)
-
-
 def _fallback(objects: Objects, mine: Side, other: Side) -> Roots | None:
     point = other.fork_point() or mine.fork_point()
     return None if point is None else read_roots(objects, point)
@@ -173,6 +151,14 @@ def _is_news(base: CommonBase, other: Side, bases: list[Oid]) -> bool:
         return False
     known = base.roots or [Roots()]
     return any((r.artifacts, r.relations) != (other.roots.artifacts, other.roots.relations) for r in known)
+
+
+def _holds(objects: Objects, oid: Oid) -> bool:
+    try:
+        objects.read(oid)
+    except MissingObject:
+        return False
+    return True
 
 
 def copy_history(source: Objects, target: Staging, tip: Oid, known: set[Oid]) -> None:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from anyio import CancelScope
 
+from ..errors import StaleSession
 from ..store.line import Line, new_change_id
 from ..store.memory import MemoryBackend
 from ..store.protocol import Maintained
+from ..store.relinking import follow
 from ..threads import in_thread
 from .context import Context
 
@@ -27,7 +29,14 @@ async def publish(context: Context) -> None:
             line = context.line
             publication = line.prepare()
             if publication is not None or not line.ledger.is_published:
-                await in_thread(line.write, publication)
+                try:
+                    await in_thread(line.write, publication)
+                except StaleSession:
+                    # a compaction moves every branch of a session, and changes none
+                    if not follow(line):
+                        raise
+                    publication = line.prepare()
+                    await in_thread(line.write, publication)
                 line.finish(publication)
                 await _maintain(line)
 
@@ -41,9 +50,9 @@ async def publish_ledger(context: Context) -> None:
 
 
 async def _maintain(line: Line) -> None:
-    backend = line.database.backend
-    if isinstance(backend, Maintained) and backend.needs_maintenance:
-        await in_thread(backend.maintain)
+    database = line.database
+    if isinstance(database.backend, Maintained) and database.is_due(database.backend.needs_maintenance):
+        await in_thread(database.backend.maintain)
 
 
 def ensure_attached(context: Context) -> bool:

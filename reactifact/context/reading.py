@@ -14,9 +14,11 @@ from weakref import WeakValueDictionary
 from pydantic import BaseModel
 
 from ..errors import ArtifactMutated, ReactifactError
-from ..store.layout import Edge, ListingRecord, Meta, ReadRecord
+from ..store.layout import Edge, ListingRecord, Meta, ReadRecord, file_path
 from ..store.ledger import Ledger, LedgerEntry
+from ..store.objects import Oid
 from ..store.state import State, Stored
+from ..store.trees import lookup
 from .artifacts import Artifact
 from .codec import decode_payload
 from .encoding import ACTION_TYPE, encode, is_subtype, other_payload
@@ -211,6 +213,19 @@ class Reading:
         stored = self.state.stored(artifact_id)
         if known is not None and stored is not None:
             self._point(known, stored.meta)
+
+    def release_missing(self, meta: Oid | None) -> None:
+        """Let go of the live objects that bookkeeping `meta` lacks; whoever holds one can still read it."""
+        for artifact_id, artifact in list(self._live.items()):
+            if lookup(self.state.objects, meta, file_path(artifact_id)) is None:
+                if not artifact.is_loaded and self.state.stored(artifact_id) is not None:
+                    _ = artifact.data
+                self._live.pop(artifact_id, None)
+                self._loaded.discard(artifact_id)
+
+    def version_data(self, meta: Meta) -> BaseModel:
+        """Return the model of any version, as it was written."""
+        return self._decode(meta, self.state.payload(meta))
 
     def renew_all(self) -> None:
         """Let all live objects show what the state holds now."""

@@ -23,6 +23,7 @@ class Scope:
         self.context = context
         self.working = working
         self.effects = effects
+        self.calls: list[dict[str, str]] = []  # what was asked of models, for the record of the commit
 
 
 _scope: ContextVar[Scope | None] = ContextVar("reactifact_scope", default=None)
@@ -31,6 +32,13 @@ _scope: ContextVar[Scope | None] = ContextVar("reactifact_scope", default=None)
 def current_scope() -> Scope | None:
     """Return the execution that the present code runs in, or `None`."""
     return _scope.get()
+
+
+def note_call(*, model: str, request: str, response: str) -> None:
+    """Note, inside an execution, a model call for the record of its commit: two hashes and a name."""
+    scope = _scope.get()
+    if scope is not None:
+        scope.calls.append({"model": model, "request": request, "response": response})
 
 
 @contextmanager

@@ -34,6 +34,7 @@ __all__ = [
     "TypeSpec",
     "has_migrate_hook",
     "is_process_local",
+    "known_model",
     "merge_function_of",
     "migrate_payload",
     "register",
@@ -175,6 +176,22 @@ def resolve(type_id: str) -> type[BaseModel]:
     if found is None:
         raise TypeNotFoundError(_not_found(type_id, cause)) from cause
     return _newest(found, type_id)
+
+
+def known_model(type_id: str) -> type[BaseModel] | None:
+    """Return the model behind a type id if this process has it already; nothing is imported."""
+    spec = _registry.by_name.get(type_id)
+    if spec is not None:
+        return spec.model
+    name, _, arguments = type_id.partition("[")
+    parts = name.split(".")
+    for end in range(len(parts) - 1, 0, -1):
+        found: Any = sys.modules.get(".".join(parts[:end]))
+        for part in parts[end:]:
+            found = getattr(found, part, None)
+        if isinstance(found, type) and issubclass(found, BaseModel):
+            return resolve(type_id) if arguments else found
+    return _registry.seen.get(type_id)
 
 
 def registered_types() -> list[TypeSpec]:

@@ -32,6 +32,7 @@ class Result:
     patch: list[Prepared] = field(default_factory=list)
     direct: list[Prepared] = field(default_factory=list)
     error: Exception | None = None
+    latency: float = 0.0  # in milliseconds
 
     @classmethod
     def failed(cls, work: Work, error: Exception) -> Result:
@@ -45,6 +46,20 @@ class Result:
         result.prepare(working)
         return result
 
+    def fail(self, error: Exception) -> None:
+        """Let an execution that came to its end fail all the same."""
+        self.error = error
+        with bind(agent=self.work.agent.name):
+            self.log()
+
+    def log(self) -> None:
+        """Write the record of how it ended."""
+        if self.error is None:
+            log.debug("agent finished", extra={"latency_ms": self.latency})
+        else:
+            text = f"{type(self.error).__name__}: {self.error}"
+            log.warning("agent failed", extra={"latency_ms": self.latency, "error": text})
+
     def prepare(self, working: Working) -> None:
         """Check that everything asked for can be stored. Raises what makes it impossible."""
         self.patch = prepare(self.found.operations, working)
@@ -57,24 +72,25 @@ class Result:
 async def execute(context: Context, work: Work, new_view: Callable[[], Working], generation: int) -> Result:
     """Run one agent on one event. Errors of the agent's code are kept in the result."""
     if work.error is not None:
-        return Result.failed(work, work.error)
+        result = Result.failed(work, work.error)
+        with bind(agent=work.agent.name, generation=generation):
+            result.log()
+        return result
     view = new_view()
     view.is_tracking = True
     view.reads, view.listings = dict(work.reads), dict(work.listings)
     effects = Effects(context)
     clock = context.resources.clock
     started = clock.monotonic()
-    with entered(Scope(context, view, effects)), bind(agent=work.agent.name, generation=generation):
+    scope = Scope(context, view, effects)
+    with entered(scope), bind(agent=work.agent.name, generation=generation):
         try:
             result = await _run(context, work, view, new_view())
+            result.found.calls = scope.calls
         except Exception as error:
             result = Result.failed(work, error)
-        latency = round((clock.monotonic() - started) * 1000, 3)
-        if result.error is None:
-            log.debug("agent finished", extra={"latency_ms": latency})
-        else:
-            text = f"{type(result.error).__name__}: {result.error}"
-            log.warning("agent failed", extra={"latency_ms": latency, "error": text})
+        result.latency = round((clock.monotonic() - started) * 1000, 3)
+        result.log()
         return result
 
 

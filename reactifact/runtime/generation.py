@@ -5,8 +5,9 @@ Owns the way from a queue to commits. Budgets, saving and delivery are the turn'
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import anyio
@@ -16,7 +17,7 @@ from ..context import Context
 from ..context.applying import refuse_unequal_intents
 from ..context.encoding import Encoded
 from ..context.events import EventType, QueueEntry
-from ..context.held import held_key
+from ..context.held import HeldKey, HeldResult, held_key
 from ..context.working import Working
 from ..errors import IntentConflict
 from ..store.line import new_change_id
@@ -25,7 +26,8 @@ from ..store.state import State
 from .code import code_version
 from .combining import RunAgain, combine
 from .execution import Result, execute
-from .planning import Work, match
+from .native import run_all
+from .planning import Work, match, named
 
 
 @dataclass(slots=True)
@@ -119,12 +121,18 @@ async def execute_all(
 
 def _take_held(context: Context, execution: Execution, view: Callable[[], Working]) -> list[tuple[int, Work]]:
     """Fill in the results an earlier try left behind; return the work that has to be done."""
+    if not context.commits.held:
+        return list(enumerate(execution.work))
+    before = view()
+    left: dict[HeldKey, list[HeldResult]] = {}
+    for found in context.commits.held:
+        if found.is_valid(before):
+            left.setdefault(found.key, []).append(found)
     waiting = []
-    before = view() if context.commits.held else None
     for index, item in enumerate(execution.work):
-        found = context.commits.held.get(held_key(item.event, item.name)) if context.commits.held else None
-        if before is not None and found is not None and found.is_valid(before):
-            execution.results[index] = Result.held(item, found, before)
+        mine = left.get(held_key(item.event, item.name))
+        if mine:
+            execution.results[index] = Result.held(item, mine.pop(0), before)
         else:
             waiting.append((index, item))
     return waiting
@@ -136,19 +144,18 @@ async def _run_concurrently(
     start: Callable[[int, Work], Awaitable[None]],
 ) -> None:
     """Start all work at once, as far as the common limit and each agent's own let it run."""
-    total = anyio.Semaphore(limit) if limit is not None else None
+    total = anyio.Semaphore(limit, fast_acquire=True) if limit is not None else None
     own: dict[int, anyio.Semaphore] = {}
     for _, item in waiting:
         if item.agent.concurrency_limit is not None:
-            own.setdefault(id(item.agent), anyio.Semaphore(item.agent.concurrency_limit))
+            limits = item.agent.concurrency_limit
+            own.setdefault(id(item.agent), anyio.Semaphore(limits, fast_acquire=True))
 
     async def run(index: int, item: Work) -> None:
         async with _HeldLimits(own.get(id(item.agent)), total):
             await start(index, item)
 
-    async with anyio.create_task_group() as group:
-        for index, item in waiting:
-            group.start_soon(run, index, item)
+    await run_all([partial(run, index, item) for index, item in waiting])
 
 
 class _HeldLimits:
@@ -184,7 +191,7 @@ def mark_conflicts(results: Sequence[Result]) -> None:
         try:
             refuse_unequal_intents([result.patch, result.direct], planned)
         except IntentConflict as error:
-            result.error = error
+            result.fail(error)
 
 
 def commit_all(context: Context, results: Sequence[Result], snapshot: State, labels: Labels) -> list[Work]:
@@ -204,7 +211,7 @@ def commit_all(context: Context, results: Sequence[Result], snapshot: State, lab
             again.append(result.work)
             continue
         if direct:
-            context.commits.apply_direct(direct)
+            context.commits.apply_direct(direct, labels.run_id)
         if patch:
             context.commits.commit_patch(patch, _note(result, labels, context))
     return again
@@ -224,12 +231,19 @@ def _note(result: Result, labels: Labels, context: Context) -> CommitRecord:
         trigger=work.event.to_dict(),
         reads=[[artifact_id, version] for artifact_id, version in found.reads.items()],
         listings=[list(listing) for listing in found.listings.values()],
+        details={"calls": found.calls} if found.calls else {},
     )
 
 
-def consume(context: Context, batch: Sequence[QueueEntry], owed: Sequence[Work]) -> None:
-    """Take a batch off the queue; what was not done stays, owed to its agents alone."""
-    left: dict[int, list[str]] = {}
+def consume(
+    context: Context, agents: Sequence[Agent], batch: Sequence[QueueEntry], owed: Sequence[Work]
+) -> None:
+    """Take a batch off the queue; what was not done stays, owed to its agents alone.
+
+    What is owed to an agent that is not there stays too, until it is.
+    """
+    present = {name for name, _ in named(agents)}
+    left = {id(entry): absent for entry in batch if (absent := owed_to_absent(entry, present))}
     for work in owed:
         for entry in work.entries:
             left.setdefault(id(entry), []).append(work.name)
@@ -241,3 +255,8 @@ def consume(context: Context, batch: Sequence[QueueEntry], owed: Sequence[Work])
         elif id(entry) in left:
             kept.append(QueueEntry(entry.event, left[id(entry)], entry.considered))
     context.queue[:] = kept
+
+
+def owed_to_absent(entry: QueueEntry, present: Collection[str]) -> list[str]:
+    """Return the agents that an entry owes and that are not there."""
+    return [name for name in entry.owed or () if name not in present]

@@ -1,16 +1,59 @@
-"""Tasks that outlive the scope of their caller: the one place that starts them natively.
+"""Tasks, where a plain task group will not do.
 
-A stream may be closed early, from anywhere; its run then has to be cancelled and waited for outside
-of any task group. On asyncio this is a task of the loop, on trio a system task.
+`Background` outlives the scope of its caller, and is the one place that starts tasks natively: a
+stream may be closed early, from anywhere; its run then has to be cancelled and waited for outside of
+any task group. On asyncio this is a task of the loop, on trio a system task. `run_all` is a task
+group that does not change which error its caller sees.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import math
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import copy_context
 
 import anyio
+
+
+async def run_all(functions: Sequence[Callable[[], Awaitable[None]]]) -> None:
+    """Run functions at once; they begin in the order given, on every event loop.
+
+    An error of one cancels the others and is raised bare. A cancellation that nobody asked for (of
+    something a function waited for) counts as its error: a task group would take it for its own and
+    drop it. The first in the order given is raised.
+    """
+    errors: dict[int, BaseException] = {}
+    ordered = iter(list(enumerate(functions)))  # trio starts tasks in any order: each takes the next
+
+    async with anyio.create_task_group() as group:
+
+        async def run() -> None:
+            place, function = next(ordered)
+            try:
+                await function()
+            except BaseException as error:
+                if _is_cancellation(error) and _is_cancelled_from_outside():
+                    raise
+                errors[place] = error
+                group.cancel_scope.cancel()
+
+        for _ in functions:
+            group.start_soon(run)
+    if errors:
+        raise errors[min(errors)]
+
+
+def _is_cancellation(error: BaseException) -> bool:
+    cancelled = anyio.get_cancelled_exc_class()
+    if isinstance(error, BaseExceptionGroup):
+        return error.split(cancelled)[1] is None
+    return isinstance(error, cancelled)
+
+
+def _is_cancelled_from_outside() -> bool:
+    """Whether the scope that the present task runs in was cancelled."""
+    return anyio.current_effective_deadline() == -math.inf
 
 
 class Background:

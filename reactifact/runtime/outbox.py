@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import anyio
@@ -22,6 +23,7 @@ from ..context.publishing import publish_ledger
 from ..errors import IntentConflict
 from ..logs import get_logger
 from ..threads import short_call
+from .native import run_all
 from .planning import named
 
 log = get_logger("reactifact.runtime")
@@ -70,7 +72,10 @@ async def drain(context: Context, dispatcher: Dispatcher, options: Options) -> D
     """
     done = Drained()
     async with drain_lock(context.line, context.resources.clock):
-        await short_call(context.line.database.backend.is_local, context.line.ledger.refresh)
+        ledger, known = context.line.ledger, context.line.ledger.tip
+        await short_call(context.line.database.backend.is_local, ledger.refresh)
+        if ledger.tip != known:
+            delivery.hear_of_others(context.working, known, context.resources.clock.now())
         await _report_refused(context, options, done)
         waiting = delivery.sendable(context.working)
         if options.simulate:
@@ -116,16 +121,14 @@ class _Drainer:
         for action in waiting:
             key = action.data.ordering_key
             chains.setdefault(action.id if key is None else f"ordered {key}", []).append(action)
-        limit = anyio.Semaphore(self._options.concurrency)
+        limit = anyio.Semaphore(self._options.concurrency, fast_acquire=True)
 
         async def send_all(chain: list[Artifact[PendingAction]]) -> None:
             for action in chain:
                 async with limit:
                     await self.send(action)
 
-        async with anyio.create_task_group() as group:
-            for chain in chains.values():
-                group.start_soon(send_all, chain)
+        await run_all([partial(send_all, chain) for chain in chains.values()])
 
     async def send(self, action: Artifact[PendingAction]) -> None:
         """Send one action and record how it went, unless a failure before holds it back."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import aclosing, asynccontextmanager, nullcontext
 from typing import Any, Literal, Protocol
 
 import anyio
@@ -19,12 +19,14 @@ from ..authoring.request import current_request, reset_request, set_request
 from ..context import Context
 from ..context.events import Event
 from ..context.locking import run_lock
+from ..context.scope import current_scope
 from ..context.streaming import ProgressEvent
 from ..errors import SessionBusy
 from ..logs import bind, get_logger
 from ..store.memory import MemoryBackend
+from ..store.relinking import require_current
 from ..threads import short_call
-from . import generation, registry, turn
+from . import registry, turn
 from .budget import Budget, RunOutcome, RunStats
 from .execution import Result
 from .metering import metered
@@ -149,7 +151,7 @@ class Runtime:
         """
         limits = self._limits(budget, max_iterations)
         async with self._entered(limits, request) as current:
-            await self._run(current, current.run)
+            await self._run(current)
         self._hint_at_silence(current)
         return current.runs
 
@@ -157,10 +159,10 @@ class Runtime:
         self, budget: Budget | None = None, *, request: Mapping[str, Any] | None = None
     ) -> int:
         """Run one generation and return the number of executions."""
-        limits = self._limits(budget, 1)
+        limits = turn.Limits(budget if budget is not None else self.budget, 1)
         async with self._entered(limits, request) as current:
             current.saves = self.saves_per_commit
-            await self._run(current, current.run)
+            await self._run(current)
         return current.runs
 
     def run(self, *args: Any, **options: Any) -> int:
@@ -194,15 +196,9 @@ class Runtime:
         """Deliver what waits, without a generation; return the number of actions tried."""
         if self.dispatcher is None:
             return 0
-        async with self._entered(self._limits(None, 0), None) as current:
-            generation.plan(self.context, self.agents)
-            drained = await turn.deliver(self)
-            generation.plan(self.context, self.agents)
-            if drained.tried and self.session is not None:
-                await self.session.save()
-            current.outcome = RunOutcome.COMPLETED
-            self.raise_undelivered(drained)
-        return drained.tried
+        async with self._entered(turn.Limits(None, 0), None) as current:
+            await self._run_bounded(current, current.flush)
+        return current.tried
 
     async def astream(
         self,
@@ -217,8 +213,9 @@ class Runtime:
         early cancels the turn and waits for it, but not longer than a bounded time.
         """
         self._refuse_a_second_turn()
-        async for event in stream(self, budget, max_iterations, request):
-            yield event
+        async with aclosing(stream(self, budget, max_iterations, request)) as events:
+            async for event in events:
+                yield event
 
     # -- ending --------------------------------------------------------------------------------
 
@@ -230,8 +227,15 @@ class Runtime:
     async def ashutdown(self, *, timeout: float | None = None) -> None:
         """Stop for good: wait for the turn in progress, or cancel it after `timeout` seconds.
 
-        A later turn is refused. Resources are not closed.
+        A later turn is refused. Resources are not closed. Raises `RuntimeError` inside a produce of
+        this runtime, which would wait for itself.
         """
+        scope = current_scope()
+        if scope is not None and scope.context is self.context:
+            raise RuntimeError(
+                "ashutdown() was called inside a produce of the same runtime and would wait for "
+                "itself: call request_stop() there, or shut down from another task"
+            )
         self._is_shut = True
         self.request_stop()
         current, info = self._turn, self._info
@@ -248,7 +252,7 @@ class Runtime:
 
     def _limits(self, budget: Budget | None, max_iterations: int) -> turn.Limits:
         chosen = budget if budget is not None else self.budget
-        if chosen is not None and chosen.max_iterations is not None and max_iterations > 1:
+        if chosen is not None and chosen.max_iterations is not None:
             max_iterations = chosen.max_iterations
         return turn.Limits(chosen, max_iterations)
 
@@ -315,15 +319,13 @@ class Runtime:
             return
         held = getattr(self.session, "is_exclusive", False)  # any object with a save() is a session
         async with nullcontext() if held else run_lock(line, self.context.resources.clock):
-            await short_call(backend.is_local, line.require_current)
+            await short_call(backend.is_local, require_current, line)
             yield
 
-    async def _run(self, current: turn.Turn, body: Callable[[], Awaitable[None]]) -> None:
-        info = self._info
-        assert info is not None
+    async def _run(self, current: turn.Turn) -> None:
         log.info("run started", extra={"max_iterations": current.limits.max_iterations})
         try:
-            await self._run_bounded(current, body, info)
+            await self._run_bounded(current, current.run)
         finally:
             stats = current.stats()
             log.info(
@@ -336,19 +338,19 @@ class Runtime:
                 },
             )
 
-    async def _run_bounded(
-        self, current: turn.Turn, body: Callable[[], Awaitable[None]], info: registry.RunInfo
-    ) -> None:
+    async def _run_bounded(self, current: turn.Turn, body: Callable[[], Awaitable[None]]) -> None:
+        """Run a body under the turn's deadline and `cancel_run`. A turn that is cut is saved."""
+        info = self._info
+        assert info is not None
         clock = self.context.resources.clock
         expired = await turn.within(clock, current.limits.max_seconds, body, info.scope)
-        if info.is_cancelled:
-            _raise_cancelled(info.run_id)
         if expired:
             current.outcome = RunOutcome.BUDGET_TIME_EXCEEDED
             log.warning("turn deadline exceeded", extra={"max_seconds": current.limits.max_seconds})
-            if self.session is not None and self.saves_per_commit:
-                await self.session.save()
-        await current.finish()
+        if (expired or info.is_cancelled) and self.session is not None and current.saves:
+            await self.session.save()
+        if info.is_cancelled:
+            _raise_cancelled(info.run_id)
 
     # -- for the turn --------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ async def stop_on_signals(
     way the store is left as a kill would leave it: resumable from the last committed generation.
     Use it around the code that runs turns, in the main thread.
     """
+    failure: BaseException | None = None
     with anyio.open_signal_receiver(*signals) as received:
         async with anyio.create_task_group() as group:
 
@@ -42,5 +43,8 @@ async def stop_on_signals(
             group.start_soon(watch)
             try:
                 yield
-            finally:
-                group.cancel_scope.cancel()
+            except BaseException as error:  # a task group would wrap it, or take it for its own
+                failure = error
+            group.cancel_scope.cancel()
+    if failure is not None:
+        raise failure

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..context.streaming import ProgressEvent
@@ -23,7 +23,7 @@ async def stream(
     budget: Budget | None,
     max_iterations: int,
     request: Mapping[str, Any] | None,
-) -> AsyncIterator[ProgressEvent]:
+) -> AsyncGenerator[ProgressEvent, None]:
     """Run a turn in the background; yield its start, its announcements and its end."""
     context = runtime.context
     queue = context.subscribe()

@@ -15,12 +15,12 @@ from anyio import CancelScope, Event, create_task_group, get_cancelled_exc_class
 from ..context import Context, delivery
 from ..context.interrupts import PendingAction
 from ..context.publishing import ensure_attached, publish
-from ..logs import get_logger
+from ..logs import bind, get_logger
 from ..store.memory import MemoryBackend
 from . import generation, outbox
 from .budget import Budget, BudgetTracker, RunOutcome, RunStats
 from .execution import Result
-from .planning import scheduled
+from .planning import named, scheduled
 
 if TYPE_CHECKING:
     from .runtime import Runtime
@@ -57,6 +57,7 @@ class Turn:
     started: float
     saves: bool = True
     runs: int = 0
+    tried: int = 0  # deliveries, by `flush`
     iterations: int = 0
     errors: int = 0
     unmatched: int = 0  # events that woke nobody, in generations in which nothing ran
@@ -88,16 +89,32 @@ class Turn:
     # -- the loop ------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Run generations until the turn ends; sets `outcome`."""
+        """Run generations until the turn ends, and end it; sets `outcome`."""
+        outcome = await self._run_generations()
+        await self._finish()
+        self.outcome = outcome
+
+    async def _run_generations(self) -> RunOutcome:
+        """Run generations until there is a reason to run no other; return it."""
         for _ in range(self.limits.max_iterations):
             ended = self._ended()
             if ended is not None:
-                self.outcome = ended
-                return
+                return ended
             if await self.run_generation() == 0 and not self._has_work():
-                self.outcome = RunOutcome.COMPLETED
-                return
-        self.outcome = self._ended() or RunOutcome.ITERATIONS_EXHAUSTED
+                return RunOutcome.COMPLETED
+        return self._ended() or RunOutcome.ITERATIONS_EXHAUSTED
+
+    async def flush(self) -> None:
+        """Deliver what waits, without a generation."""
+        runtime, context = self.runtime, self.context
+        generation.plan(context, runtime.agents)
+        drained = await deliver(runtime)
+        self.tried = drained.tried
+        generation.plan(context, runtime.agents)
+        if drained.tried and runtime.session is not None:
+            await runtime.session.save()
+        self.outcome = RunOutcome.COMPLETED
+        runtime.raise_undelivered(drained)
 
     def _ended(self) -> RunOutcome | None:
         """Return why no further generation may start, or `None`."""
@@ -109,10 +126,14 @@ class Turn:
 
     def _owes_runs(self) -> bool:
         """Whether some event waits for an execution, as far as it has been matched."""
-        return any(entry.owed is None or entry.owed for entry in self.context.queue)
+        present = {name for name, _ in named(self.runtime.agents)}
+        return any(
+            entry.owed is None or any(name in present for name in entry.owed) for entry in self.context.queue
+        )
 
     def _has_work(self) -> bool:
-        if self.context.queue:
+        present = {name for name, _ in named(self.runtime.agents)}
+        if any(not generation.owed_to_absent(entry, present) for entry in self.context.queue):
             return True
         return self._delivers_now and bool(delivery.sendable(self.context.working))
 
@@ -134,7 +155,7 @@ class Turn:
             await self._execute(planned)
         else:
             self.unmatched += sum(e.event.artifact_type is not PendingAction for e in planned.batch)
-            generation.consume(context, planned.batch, [])
+            generation.consume(context, runtime.agents, planned.batch, [])
         errors = await deliver(runtime) if self._delivers_now else None
         self.known = generation.plan(context, runtime.agents, self.known)
         await self._save()
@@ -170,7 +191,7 @@ class Turn:
         number = (context.line.record.generation if context.line.record else 0) + 1
         labels = generation.Labels(self.run_id, number)
         again = generation.commit_all(context, results, self._running.snapshot, labels)
-        generation.consume(context, planned.batch, [*again, *self._running.not_started])
+        generation.consume(context, runtime.agents, planned.batch, [*again, *self._running.not_started])
         self.known = generation.plan(context, runtime.agents)  # the commit says what is owed
         extra = {"generation": self.iterations, "runs": len(results)}
         log.debug("generation committed", extra=extra)
@@ -186,15 +207,20 @@ class Turn:
 
     async def _without_failures(self, results: list[Result]) -> list[Result]:
         """Return the results that succeeded; raise the first failure unless errors are isolated."""
-        generation.mark_conflicts(results)
+        with bind(generation=self.iterations):
+            generation.mark_conflicts(results)
         failed = [result for result in results if result.error is not None]
         if not failed:
             return results
         self.errors += len(failed)
         succeeded = [result for result in results if result.error is None]
         if self.runtime.isolate_errors:
-            for result in failed:
-                await self.runtime.report_agent_error(result)
+            try:
+                for result in failed:
+                    await self.runtime.report_agent_error(result)
+            except BaseException:  # cut in the middle
+                self._hold(succeeded)
+                raise
             return succeeded
         self._hold(succeeded)
         await self._save()
@@ -207,7 +233,7 @@ class Turn:
         if self.saves and self.runtime.session is not None and self.runtime.saves_per_commit:
             await self.runtime.session.save()
 
-    async def finish(self) -> None:
+    async def _finish(self) -> None:
         """End the turn: under `per_turn`, save it and then deliver what it decided."""
         runtime = self.runtime
         if runtime.saves_per_commit or not self.saves:

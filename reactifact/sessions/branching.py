@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial
-from typing import Any
 
 from ..context import Context
+from ..context.resolving import MergePreview, Policy
 from ..context.resources import RuntimeResources
 from ..errors import StoreError
 from ..store.bare import GitBackend, Repository
@@ -26,8 +26,10 @@ from ..store.tags import Tag, tags
 from ..store.timeline import Entry, Filter
 from ..threads import in_thread
 from . import bisect, lines, verbs
+from .protection import protect, require_free
 from .session import SessionStore
 from .stores import Durability, StoreLike, open_database
+from .undo import undo_last
 
 
 class BranchStore:
@@ -38,6 +40,9 @@ class BranchStore:
     name alone. Wherever a commit will do, a tag (`session/tag`), a version (`session/branch@v3`; `v3` with
     `session=`), a commit id and a Change-Id (four digits are enough) are understood too.
     `UnknownRevision` is raised for a name that stands for nothing, or for two things.
+
+    `protected` holds globs of `session/branch`: such a branch is not deleted, reset, undone or
+    compacted through this store (`ProtectedBranch`); commits and merges go on.
     """
 
     def __init__(
@@ -49,8 +54,9 @@ class BranchStore:
         protected: Iterable[str] = (),
     ) -> None:
         self.compact_every = compact_every
-        self.protected = tuple(protected)
         self.database = open_database(backend, durability=durability)
+        self.database.maintain_every(compact_every)
+        protect(self.database, protected)
 
     @property
     def repository(self) -> Repository:
@@ -95,10 +101,14 @@ class BranchStore:
         return list(found)
 
     async def delete_branch(self, session_id: str, name: str) -> None:
-        """Remove a branch; one that is absent is fine. What it delivered stays in the ledger."""
+        """Remove a branch; one that is absent is fine. What it delivered stays in the ledger.
+
+        Raises `ProtectedBranch`.
+        """
         await in_thread(self._delete, session_id, name)
 
     def _delete(self, session_id: str, name: str) -> None:
+        require_free(self.database, "delete", session_id, name)
         ref = branch_ref(session_id, name)
         held = self.database.backend.refs(ref).get(ref)
         if held is not None:
@@ -123,25 +133,34 @@ class BranchStore:
         *,
         session: str | None = None,
         message: str | None = None,
-        policy: Any = None,
+        policy: Policy | None = None,
+        emit_events: bool = False,
         resources: RuntimeResources | None = None,
     ) -> Entry | None:
         """Merge `source` into the branch `into` and write it, all or nothing.
 
-        `policy` settles conflicts, as in `Context.merge`. Returns the merge commit, `None` when
-        there was nothing to take over. Raises `MergeConflict`, and `StaleSession` when somebody
-        wrote the branch meanwhile.
+        `policy` settles conflicts, and `emit_events` wakes agents, as in `Context.merge`. Returns
+        the merge commit, `None` when there was nothing to take over. Raises `MergeConflict`, and
+        `StaleSession` when somebody wrote the branch meanwhile.
         """
-        options = {} if policy is None else {"policy": policy}
-        return await verbs.merge(
-            self.database,
-            into,
-            source,
-            session=session,
-            message=message,
-            resources=resources,
-            **options,
-        )
+        both = await verbs.sides(self.database, into, source, session=session, resources=resources)
+        words = message or f"Merge {source} into {into}"
+        return await verbs.merge(*both, message=words, policy=policy, emit_events=emit_events)
+
+    async def preview(
+        self,
+        into: str,
+        source: str,
+        *,
+        session: str | None = None,
+        policy: Policy | None = None,
+        resources: RuntimeResources | None = None,
+    ) -> MergePreview:
+        """Return what `merge` would do; nothing is written."""
+        target, other = await verbs.sides(self.database, into, source, session=session, resources=resources)
+        found = target.merge(other, policy=policy, dry_run=True)
+        assert found is not None
+        return found
 
     @asynccontextmanager
     async def edit(
@@ -159,6 +178,14 @@ class BranchStore:
             session_id, branch, author=author, message=message, resources=resources
         ) as context:
             yield context
+
+    async def undo(self, session: str, branch: str = MAIN) -> str:
+        """Undo what was done last to a branch (a turn, merge, edit or compaction); return what it was.
+
+        What was delivered stays delivered. Raises `StoreError` when there is nothing to undo,
+        `ProtectedBranch`, `SessionBusy`, `StaleSession`.
+        """
+        return await in_thread(undo_last, self.database, session, branch)
 
     # -- history -------------------------------------------------------------------------------
 
@@ -194,7 +221,10 @@ class BranchStore:
         return await in_thread(partial(verbs.diff, session=session), self.database, a, b)
 
     async def blame(self, branch: str, artifact_id: str, *, session: str | None = None) -> list[BlamedField]:
-        """Return, for every field of an artifact, the commit, agent, trigger and time that wrote it."""
+        """Return, for every field of an artifact, the commit, agent, trigger and time that wrote it.
+
+        What the delivery of an action set is told with the ledger's commit that recorded it.
+        """
         return await in_thread(partial(verbs.blame, session=session), self.database, branch, artifact_id)
 
     async def bisect(

@@ -16,6 +16,7 @@ from ..store.ledger import Ledger
 from ..store.line import MAIN, Line
 from ..store.names import branch_ref, is_cut, is_ledger_ref, parse_ref
 from ..store.records import require_record
+from ..store.relinking import settle_fork
 from ..threads import in_thread
 
 
@@ -34,29 +35,36 @@ async def save_as(
     if line.ref is None and line.database is database:
         await _attach(context, session_id, branch)
         return
-    twin = Context.over(_copy(line, database, session_id, branch), context.resources)
+    twin = Context.over(await _copied(line, database, session_id, branch), context.resources)
     twin.line.is_session = is_session
     twin.queue[:] = list(context.queue)
     await _attach(twin, session_id, branch)
 
 
-def _copy(line: Line, database: Database, session_id: str, branch: str) -> Line:
+async def _copied(line: Line, database: Database, session_id: str, branch: str) -> Line:
     """Return a detached line on the same commit, in the database it is to be saved to."""
     twin = line.fork_off(branch)
     if line.database is database:
         return twin
-    assert twin.tip is not None
-    ledger = Ledger(database, session_id)
-    ledger.refresh()
-    moved = Line(database, ledger, session_id, branch)
-    copy_history(twin.objects, moved.objects, twin.tip, set())
-    moved.move_to(twin.tip)
-    moved.take_ledger(line.ledger)
-    return moved
+    return await in_thread(
+        _copy, twin, line.ledger, Line(database, Ledger(database, session_id), session_id, branch)
+    )
+
+
+def _copy(source: Line, delivered: Ledger, target: Line) -> Line:
+    assert source.tip is not None
+    target.ledger.refresh()
+    copy_history(source.objects, target.objects, source.tip, set())
+    target.move_to(source.tip)
+    target.take_ledger(delivered)
+    return target
 
 
 async def _attach(context: Context, session_id: str, branch: str) -> None:
     line = context.line
+    await in_thread(settle_fork, line)
+    if context.commits.working.state is not line.state:
+        context.commits.replace_line(line)
     ref = branch_ref(session_id, branch)
     refs = await in_thread(line.database.backend.refs, ref)
     held = refs.get(ref)

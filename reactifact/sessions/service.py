@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from ..context import Context, delivery
 from ..context.resources import RuntimeResources
+from ..errors import ReactifactError
 from ..runtime import outbox
 from ..store.database import Database
 from ..store.line import Line
@@ -67,15 +68,34 @@ async def drain_store(
         return sendable_branches(database, failed=retry_failed)
 
     for session, branch in await in_thread(branches):
-        line = await in_thread(Line.load, database, session, branch)
-        if line is None:
+        try:
+            drained = await _drain_branch(
+                database, session, branch, dispatcher, options, retry_failed, resources
+            )
+        except (ReactifactError, OSError) as error:  # a damaged session does not stop the others
+            report.failed.append((session, branch, f"{error}"))
             continue
-        context = Context.over(line, resources)
-        if retry_failed:
-            for action in delivery.failed(context.working):
-                context.retry_action(action.id)
-        drained = await outbox.drain(context, dispatcher, options)
         report.tried += drained.tried
-        report.delivered += drained.tried - len(drained.errors)
+        # an action whose key was delivered with another payload is an error, but was not tried
+        report.delivered += drained.tried - sum(place >= 0 for place, _ in drained.errors)
         report.failed += [(session, branch, f"{error}") for _, error in drained.errors]
     return report
+
+
+async def _drain_branch(
+    database: Database,
+    session: str,
+    branch: str,
+    dispatcher: outbox.Dispatcher,
+    options: outbox.Options,
+    retry_failed: bool,
+    resources: RuntimeResources | None,
+) -> outbox.Drained:
+    line = await in_thread(Line.load, database, session, branch)
+    if line is None:
+        return outbox.Drained()  # deleted meanwhile
+    context = Context.over(line, resources)
+    if retry_failed:
+        for action in delivery.failed(context.working):
+            context.retry_action(action.id)
+    return await outbox.drain(context, dispatcher, options)

@@ -17,6 +17,7 @@ from ..context.resources import RuntimeResources
 from ..runtime.outbox import Dispatcher, ErrorCallback, Options
 from ..store.line import MAIN, Line
 from ..store.names import branch_ref, encode_name, tag_ref
+from ..store.oplog import operations_ref
 from ..store.protocol import RefUpdate
 from ..threads import in_thread
 from . import lines, service
@@ -99,6 +100,7 @@ class SessionStore:
     ) -> None:
         self.compact_every = compact_every
         self.database = open_database(backend, durability=durability)
+        self.database.maintain_every(compact_every)
 
     async def open(
         self,
@@ -162,6 +164,7 @@ class SessionStore:
         refs = {}
         for own in (branch_ref(session_id, MAIN), tag_ref(session_id, MAIN)):
             refs.update(backend.refs(own.rpartition("/")[0] + "/"))
+        refs.update(backend.refs(operations_ref(session_id)))
         backend.write({}, [RefUpdate(name, oid, None) for name, oid in sorted(refs.items())])
 
     async def pending_sessions(self) -> list[str]:
@@ -205,11 +208,12 @@ class SessionStore:
         meanwhile; nothing is written then.
         """
         context = await self._context(session_id, branch, resources)
-        waiting = context.pending_events()
+        # the queue itself: `pending_events` would look through all bookkeeping for what became stale
+        waiting = {id(entry.event): entry.event for entry in context.queue}
         yield context
         context.commits.commit_edit(author=author, message=message)
-        known = {id(event) for event in waiting}
-        context.consume_events([event for event in context.pending_events() if id(event) not in known])
+        fresh = [entry.event for entry in context.queue if id(entry.event) not in waiting]
+        context.consume_events(fresh)
         await publish(context)
 
     async def _context(self, session_id: str, branch: str, resources: RuntimeResources | None) -> Context:

@@ -20,15 +20,16 @@ class _PastLedger(Ledger):
     """A ledger as one commit knew it."""
 
     def refresh(self) -> None:
-        """Stay where it is."""
+        """Refuse: a drain begins with this, and the present is not to be mixed into the past."""
+        raise StoreError(
+            f"nothing is delivered from a stored commit of session {self.session!r}, which is only "
+            f"looked at: deliver from the branch, opened by SessionStore.open or BranchStore.load_branch"
+        )
 
     def write(self) -> None:
         """Refuse, where there is anything to write."""
         if not self.is_published:
-            raise StoreError(
-                f"a delivery of session {self.session!r} was recorded on a stored commit, which is only "
-                f"looked at: record it on the branch, from SessionStore.open or BranchStore.load_branch"
-            )
+            self.refresh()
 
 
 class _PastLine(Line):
@@ -50,16 +51,28 @@ class _PastLine(Line):
         )
 
 
-def context_at(database: Database, commit: Oid, resources: RuntimeResources | None = None) -> Context:
+def context_at(
+    database: Database,
+    commit: Oid,
+    resources: RuntimeResources | None = None,
+    *,
+    ledger: Oid | None = None,
+) -> Context:
     """Return a context over one stored commit, detached from its branch.
 
-    It cannot be published; `Context.branch` of it makes a fork that can. Raises `StoreError` for a
+    Its actions show the deliveries up to a commit of the ledger: `ledger`, else the one the commit
+    knew. It cannot be published; `Context.branch` of it makes a fork that can. Raises `StoreError` for a
     commit that reactifact did not make, or of a ledger.
     """
+    return Context.over(line_at(database, commit, ledger=ledger), resources)
+
+
+def line_at(database: Database, commit: Oid, *, ledger: Oid | None = None) -> Line:
+    """Return the line below such a context: its state without queue and models. Raises `StoreError`."""
     record = require_record(database, commit, commit)
     if record.kind == "ledger":
         raise StoreError(f"{commit[:12]} is a commit of a ledger, which holds deliveries and no state")
-    ledger = _PastLedger(database, record.session, head=record.ledger)
-    line = _PastLine(database, ledger, record.session, record.branch)
+    known = _PastLedger(database, record.session, head=ledger or record.ledger)
+    line = _PastLine(database, known, record.session, record.branch)
     line.move_to(commit)
-    return Context.over(line, resources)
+    return line

@@ -1,20 +1,29 @@
-"""Which store a path or a backend means."""
+"""Which store a path, a DSN or a backend means."""
 
 from __future__ import annotations
 
 import os
 from typing import Any, Literal
 
-from ..errors import NotAStore
 from ..store.bare import GitBackend
 from ..store.database import Database
+from ..store.document_backend import DocumentBackend
+from ..store.kv import KVBackend
+from ..store.postgres import PostgreSQLKVBackend
 from ..store.protocol import ObjectBackend
+from ..store.sqlite import SQLiteKVBackend
 
 Durability = Literal["full", "os"]
 StoreLike = Any
-"""A path (a bare repository, made when absent), or a backend."""
+"""A path, a DSN, or a backend.
+
+A path that ends in `.db`, `.sqlite` or `.sqlite3` is a SQLite file, any other a bare repository; each
+is made when absent. A text that begins with `postgresql://` is the DSN of a PostgreSQL database. A
+`KVBackend` that has only the methods of that class keeps one document a session.
+"""
 
 _SQLITE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
+_DSN_PREFIXES = ("postgresql://", "postgres://")
 
 
 def open_database(
@@ -24,24 +33,28 @@ def open_database(
     create: bool = True,
     read_only: bool = False,
 ) -> Database:
-    """Return the database of a path or a backend.
+    """Return the database of a path, a DSN or a backend.
 
-    A path that is opened `read_only` is neither made nor changed, and every write to it raises.
+    What is opened `read_only` by its path or DSN is neither made nor changed, and every write to it
+    raises; a backend object is taken as it is.
 
-    Raises `NotAStore` for a path that is no store, `TypeError` for anything else.
+    Raises `NotAStore` for a path or DSN where there is no store, `ImportError` for a DSN without the
+    driver, `TypeError` for anything else.
     """
     if isinstance(store, Database):
         return store
     if isinstance(store, ObjectBackend):
         return Database(store)
+    if isinstance(store, KVBackend):
+        return Database(DocumentBackend(store))
     if not isinstance(store, str | os.PathLike):
         raise TypeError(
-            f"a store is a path or a backend such as GitBackend(path), not {type(store).__name__}"
+            f"a store is a path, a DSN or a backend such as GitBackend(path), not {type(store).__name__}"
         )
     path = os.fspath(store)
-    if str(path).endswith(_SQLITE_SUFFIXES):
-        raise NotAStore(
-            f"{path} names a SQLite file, and this version stores in bare git repositories: "
-            f"choose a path such as state.git"
-        )
-    return Database(GitBackend(path, durability=durability, create=create, read_only=read_only))
+    kind: type[GitBackend] | type[SQLiteKVBackend] | type[PostgreSQLKVBackend] = GitBackend
+    if isinstance(store, str) and store.startswith(_DSN_PREFIXES):
+        kind = PostgreSQLKVBackend
+    elif os.fsdecode(path).endswith(_SQLITE_SUFFIXES):
+        kind = SQLiteKVBackend
+    return Database(kind(path, durability=durability, create=create, read_only=read_only))

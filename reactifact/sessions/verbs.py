@@ -7,12 +7,12 @@ comparing, merging and searching itself stands in `store` and `context`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
-from typing import Any
 
 from ..context import Context
 from ..context.publishing import publish
+from ..context.resolving import Policy
 from ..context.resources import RuntimeResources
 from ..errors import NameTaken, UnknownRevision
 from ..store import blame as blaming
@@ -89,9 +89,14 @@ def diff(database: Database, old: str, new: str, *, session: str | None = None) 
 def blame(
     database: Database, text: str, artifact_id: str, *, session: str | None = None
 ) -> list[blaming.BlamedField]:
-    """Return which commit wrote the present value of each field of an artifact."""
-    commit = named_state(database, text, session)
-    return blaming.blame(database, commit, read_roots(database, commit), artifact_id)
+    """Return which commit wrote the present value of each field of an artifact.
+
+    Of an action also what its delivery set, from the ledger that belongs to the point.
+    """
+    point = find_point(database, text, session=session)
+    roots = read_roots(database, point.entry.commit)
+    found = blaming.blame(database, point.entry.commit, roots, artifact_id)
+    return found + blaming.blame_delivery(database, point.ledger, roots, artifact_id)
 
 
 # -- writing -------------------------------------------------------------------------------------
@@ -122,8 +127,8 @@ def _fork(database: Database, source: str, target: str, session: str | None) -> 
     record = require_record(database, commit, source)
     owner = session or (record.session if head is None else head.session)
     branch = target if session is not None else _branch_of(target, owner)
-    refs = database.backend.refs()
-    if branch_ref(owner, branch) in refs or tag_ref(owner, branch) in refs:
+    names = (branch_ref(owner, branch), tag_ref(owner, branch))
+    if any(name in database.backend.refs(name) for name in names):
         raise NameTaken(
             f"session {owner!r} has a branch or a tag {branch!r}: choose another name, or delete it"
         )
@@ -141,32 +146,34 @@ def _branch_of(target: str, session: str) -> str:
     return branch
 
 
-async def merge(
+async def sides(
     database: Database,
     into: str,
     source: str,
     *,
     session: str | None = None,
-    message: str | None = None,
     resources: RuntimeResources | None = None,
-    check: Callable[[Head], None] = lambda head: None,
-    **options: Any,
-) -> Entry | None:
-    """Merge what `source` names into the branch `into`, and write it.
-
-    `options` go to `Context.merge`. Returns the merge commit, `None` when there was nothing to take
-    over. Raises `MergeConflict`, `StaleSession`; nothing is written then.
-    """
+) -> tuple[Context, Context]:
+    """Return the contexts of a branch to merge into, and of whatever state is to be merged."""
     head = await in_thread(named_branch, database, into, session)
-    check(head)
     target = await loaded(database, head, resources)
-    other = await _source(database, source, session, resources)
+    return target, await _source(database, source, session, resources)
+
+
+async def merge(
+    target: Context, other: Context, *, message: str, policy: Policy | None, emit_events: bool
+) -> Entry | None:
+    """Merge a context into that of a branch, and write it.
+
+    Returns the merge commit, `None` when there was nothing to take over. Raises `MergeConflict`,
+    `StaleSession`; nothing is written then.
+    """
     before = target.head_id
-    target.merge(other, message=message or f"Merge {source} into {into}", **options)
+    target.merge(other, message=message, policy=policy, emit_events=emit_events)
     await publish(target)
     if target.head_id == before:
         return None
-    return await in_thread(_newest_merge, database, target.line.tip)
+    return await in_thread(_newest_merge, target.line.database, target.line.tip)
 
 
 def _newest_merge(database: Database, tip: Oid | None) -> Entry | None:

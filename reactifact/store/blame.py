@@ -10,14 +10,16 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import UnknownRevision
 from . import canonical
 from .database import Database, Staging
 from .diff import common_ends, join_path, same_value
+from .history import first_parents
 from .index import Indexes
 from .layout import Meta, Roots
+from .ledger import Ledger, LedgerEntry
 from .objects import Oid
 from .printable import plain, value
 from .records import CommitRecord, own_record, read_record
@@ -171,6 +173,68 @@ def _partners(old: list[Any], new: list[Any]) -> dict[int, int]:
     found = {index: index for index in range(start)}
     found.update({len(new) - 1 - step: len(old) - 1 - step for step in range(end)})
     return found
+
+
+# -- deliveries ------------------------------------------------------------------------------------
+
+
+def blame_delivery(database: Database, ledger: Oid | None, roots: Roots, action_id: str) -> list[BlamedField]:
+    """Return the fields that the delivery of an action set, each with the ledger's commit that did.
+
+    `ledger` is the newest commit of the ledger to be read. Nothing for an action that was never
+    tried, and for any other artifact. Costs the deliveries since the one that is found.
+    """
+    stored = State(Staging(database), roots, 0, Indexes()).stored(action_id)
+    if stored is None:
+        return []
+    found: dict[str, BlamedField] = {}
+    later: _Delivery | None = None
+    for earlier in _deliveries(database, ledger, action_id):
+        if later is not None:
+            for name in _DELIVERED:
+                if name not in found and getattr(earlier.entry, name) != getattr(later.entry, name):
+                    found[name] = later.field(name, stored.meta)
+        later = earlier
+        if len(found) == len(_DELIVERED):
+            break
+    for name in _DELIVERED if later is not None else ():
+        if name not in found and later is not None:
+            found[name] = later.field(name, stored.meta)
+    return [found[name] for name in sorted(found)]
+
+
+_DELIVERED = ("attempts", "dispatched_at", "error", "status")
+
+
+class _Delivery(NamedTuple):
+    """What one commit of a ledger made of an action."""
+
+    commit: Oid
+    record: CommitRecord
+    entry: LedgerEntry
+
+    def field(self, name: str, meta: Meta) -> BlamedField:
+        """Return one field as written here."""
+        return BlamedField(
+            path=name,
+            value=getattr(self.entry, name),
+            version=meta.version + self.entry.changes,
+            commit=self.commit,
+            change=self.record.change,
+            agent=self.record.author,
+            trigger=None,
+            generation=None,
+            time=self.record.timestamp,
+        )
+
+
+def _deliveries(database: Database, ledger: Oid | None, action_id: str) -> Iterator[_Delivery]:
+    """Yield the commits of a ledger that are about one action, the newest first."""
+    for oid, record in first_parents(database, ledger):
+        if record is not None and action_id in record.details.get("actions", ()):
+            entry = Ledger(database, record.session, head=oid).entry(action_id)
+            if entry is not None:
+                yield _Delivery(oid, record, entry)
 
 
 # -- from versions to commits ----------------------------------------------------------------------

@@ -50,8 +50,8 @@ class ChangeGraph:
         self.names: dict[Oid, str] = {}
         parents: dict[Oid, tuple[Oid, ...]] = {}
         variants: dict[str, list[Change]] = {}
-        waiting = list(heads)
-        required = set() if not is_complete else None
+        required = set(heads)
+        waiting = list(required)
         while waiting:
             oid = waiting.pop()
             if oid in self.names:
@@ -59,7 +59,7 @@ class ChangeGraph:
             try:
                 parents[oid] = objects.commit(oid).parents
             except MissingObject:
-                if required is None:
+                if is_complete or oid in required:
                     raise
                 continue
             found = self._change(oid)

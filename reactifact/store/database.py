@@ -25,6 +25,7 @@ from .objects import (
     parse_commit,
     parse_tree,
 )
+from .protection import Protection
 from .protocol import ObjectBackend, RefUpdate
 
 Tree = Mapping[str, TreeEntry]
@@ -49,10 +50,28 @@ class Database:
 
     def __init__(self, backend: ObjectBackend) -> None:
         self.backend = backend
+        self.protection = Protection()
+        self._maintain_every: int | None = 100
+        self._writes = 0  # since the store was tidied last
         self._lock = threading.Lock()
         self._raw: OrderedDict[Oid, GitObject] = OrderedDict()
         self._raw_bytes = 0
         self._trees: OrderedDict[Oid, Tree] = OrderedDict()
+
+    def maintain_every(self, writes: int | None) -> None:
+        """Let the store be tidied after so many writes, or never (`None`). Raises `ValueError` below 1."""
+        if writes is not None and writes < 1:
+            raise ValueError(f"compact_every={writes}: give a number of saves from 1 on, or None for never")
+        self._maintain_every = writes
+
+    def is_due(self, is_needed: bool) -> bool:
+        """Tell, after a write, whether to tidy the backend now; `is_needed` is what it says itself."""
+        self._writes += 1
+        every = self._maintain_every
+        if every is None or not (is_needed or self._writes >= every):
+            return False
+        self._writes = 0
+        return True
 
     def read(self, oid: Oid) -> GitObject:
         """Return one object. Raises `MissingObject`."""
@@ -179,6 +198,31 @@ class Staging:
         """Take over everything that `other` has staged."""
         self.objects.update(other.objects)
         self.trees.update(other.trees)
+
+    def reachable(self, heads: Iterable[Oid]) -> set[Oid]:
+        """Return the staged objects that some heads reach through staged objects."""
+        seen: set[Oid] = set()
+        waiting = list(heads)
+        while waiting:
+            oid = waiting.pop()
+            found = self.objects.get(oid)
+            if found is None or oid in seen:
+                continue
+            seen.add(oid)
+            if found.kind == "commit":
+                commit = self.commit(oid)
+                waiting += [commit.tree, *commit.parents]
+            elif found.kind == "tree":
+                waiting += [entry.oid for entry in self.tree(oid).values()]
+            elif found.kind == "tag":
+                waiting.append(found.data[7:47].decode())
+        return seen
+
+    def retain(self, heads: Iterable[Oid]) -> None:
+        """Forget what is staged and none of some heads reaches."""
+        wanted = self.reachable(heads)
+        self.objects = {oid: found for oid, found in self.objects.items() if oid in wanted}
+        self.trees = {oid: tree for oid, tree in self.trees.items() if oid in wanted}
 
     def clear(self) -> None:
         """Forget what was staged (it has been written)."""

@@ -34,13 +34,14 @@ def of_artifacts(state: State, forgotten: set[str]) -> tuple[Edits, Edits, Edits
     for artifact_id in forgotten:
         if subtree(state.objects, state.roots.versions, versions_path(artifact_id)):
             versions[versions_path(artifact_id)] = None
+    for artifact_id, folder in state.taken.items():
+        versions[versions_path(artifact_id)] = None if folder is None else TreeEntry(TREE_MODE, folder)
     for (artifact_id, version), kept in state.kept.items():
         tree = {
             "meta.json": blob_entry(kept.oid),
             "payload.json": blob_entry(kept.meta.payload),
         }
         path = (*versions_path(artifact_id), str(version))
-        versions.pop(versions_path(artifact_id), None)
         versions[path] = TreeEntry(TREE_MODE, state.objects.put_tree(tree))
     return artifacts, meta, versions
 

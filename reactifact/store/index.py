@@ -11,6 +11,7 @@ import bisect
 import threading
 from dataclasses import dataclass, field
 
+from ..errors import MissingObject
 from .database import Objects
 from .layout import Meta, Roots, decode_edges
 from .names import decode_name, encode_name
@@ -99,6 +100,13 @@ class Indexes:
             return list(self._reads(objects, roots).reads.values())
 
     def _reads(self, objects: Objects, roots: Roots) -> _Readers:
+        try:
+            return self._moved_reads(objects, roots)
+        except MissingObject:  # the state it belonged to was dropped or compacted away
+            self._readers = _Readers()
+            return self._moved_reads(objects, roots)
+
+    def _moved_reads(self, objects: Objects, roots: Roots) -> _Readers:
         index = self._readers
         for _, old, new in compare(objects, index.tree, roots.meta):
             if old is not None:
@@ -132,7 +140,10 @@ class Indexes:
             if known is None:
                 known = _built(objects, roots, entry.oid)
             elif known.meta != roots.meta:
-                known = _moved(objects, known, roots.meta, type_id)
+                try:
+                    known = _moved(objects, known, roots.meta, type_id)
+                except MissingObject:  # the state it belonged to was dropped or compacted away
+                    known = _built(objects, roots, entry.oid)
             self._orders[type_id] = known
             return known.keys
 
@@ -147,6 +158,13 @@ class Indexes:
             return list(self._relations(objects, roots).targets.get(target, ()))
 
     def _relations(self, objects: Objects, roots: Roots) -> _Incoming:
+        try:
+            return self._moved_relations(objects, roots)
+        except MissingObject:  # as above
+            self._incoming = _Incoming()
+            return self._moved_relations(objects, roots)
+
+    def _moved_relations(self, objects: Objects, roots: Roots) -> _Incoming:
         index = self._incoming
         for _, old, new in compare(objects, index.tree, roots.relations):
             if old is not None:

@@ -214,8 +214,11 @@ class Ledger:
                 f"recorded anywhere: open the session anew if that was not meant"
             ) from error
 
-    def since(self, known: Oid | None) -> list[LedgerEvent]:
-        """Return the deliveries recorded after commit `known`, the oldest first."""
+    def since(self, known: Oid | None, moment: str = "") -> list[LedgerEvent]:
+        """Return the deliveries recorded after commit `known`, the oldest first.
+
+        Where the ledger does not hold `known` (it was staged, and lost a race), those after `moment`.
+        """
         events: list[LedgerEvent] = []
         oid = self._tip
         while oid is not None and oid != known:
@@ -225,6 +228,8 @@ class Ledger:
                 events.append(LedgerEvent(record.branch, action_id, owed, record.timestamp))
             parents = self.staged.commit(oid).parents
             oid = parents[0] if parents else None
+        if oid is None and known is not None:
+            events = [event for event in events if event.timestamp > moment]
         return events[::-1]
 
     def _root(self) -> Oid | None:

@@ -24,7 +24,7 @@ from .ledger import Ledger, joined
 from .names import branch_ref
 from .objects import GitObject, Oid
 from .protocol import RefUpdate
-from .records import CommitRecord, make_commit, read_roots, require_record
+from .records import CommitRecord, check_state, make_commit, read_roots, require_record
 from .state import State
 
 MAIN = "main"
@@ -111,8 +111,22 @@ class Line:
         self.is_session = record.is_session
         self.draft = None
         roots = read_roots(self.objects, commit)
+        check_state(self.objects, commit, roots, self.ref or self.branch)
         self._held = roots.held
         self.state = State(self.objects, roots, record.next_sequence, self.state.indexes)
+
+    def stand_on(self, commit: Oid, published: Oid | None) -> None:
+        """Stand on a commit of another history, given what the ref holds now; the rest is dropped."""
+        self.move_to(commit)
+        self.published = published
+        self.drop_unreachable()
+
+    def drop_unreachable(self) -> None:
+        """Forget what is staged and was dropped from the history, and indexes that are made of it."""
+        tip = self.seal()
+        assert tip is not None
+        self.objects.retain([tip])
+        self.state.indexes = Indexes()
 
     # -- where the line stands -----------------------------------------------------------------
 
@@ -221,7 +235,7 @@ class Line:
                 return False
             return self.record.queue != queue or self._held != held
         self.draft.roots = self.draft.roots._replace(held=held)
-        self.draft.record = replace(self.draft.record, queue=queue)
+        self.draft.record = replace(self.draft.record, queue=queue, ledger=self.ledger.tip)
         self.record = self.draft.record
         return False
 

@@ -7,15 +7,15 @@ It owns the same promises as the other backends, within one process. Nothing sur
 from __future__ import annotations
 
 import threading
-import time
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from ..errors import Contention, MissingObject, SessionBusy
+from ..errors import Contention, MissingObject
 from .checks import check_objects, check_oid, check_ref_name, name_in_the_way, parent_names
 from .objects import GitObject, Oid
 from .protocol import RefUpdate
+from .thread_locks import ThreadLocks
 
 
 class MemoryBackend:
@@ -26,8 +26,7 @@ class MemoryBackend:
         self._objects: dict[Oid, GitObject] = {}
         self._refs: dict[str, Oid] = {}
         self._names: list[str] = []  # sorted, so that a prefix costs what lies under it
-        self._released = threading.Condition()
-        self._holders: dict[str, str] = {}
+        self._locks = ThreadLocks(self.location)
 
     @property
     def location(self) -> str:
@@ -82,23 +81,8 @@ class MemoryBackend:
 
         Raises `SessionBusy`, naming the holder, when it is not had within `wait` seconds.
         """
-        deadline = time.monotonic() + wait
-        with self._released:
-            while name in self._holders:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise SessionBusy(
-                        f"lock {name!r} of {self.location} is held by {self._holders[name]}; "
-                        f"wait for it to finish, or pass a longer wait"
-                    )
-                self._released.wait(min(left, threading.TIMEOUT_MAX))
-            self._holders[name] = f"thread {threading.current_thread().name}"
-        try:
+        with self._locks.hold(name, wait):
             yield
-        finally:
-            with self._released:
-                del self._holders[name]
-                self._released.notify_all()
 
     def close(self) -> None:
         """Do nothing: the objects live as long as the backend does."""

@@ -17,6 +17,7 @@ import psycopg
 
 from ..errors import SessionBusy
 from .postgres_server import Connection, Server, is_lost
+from .thread_locks import ThreadLocks
 
 _FIRST_PAUSE = 0.005
 _LONGEST_PAUSE = 0.1
@@ -36,39 +37,44 @@ class AdvisoryLocks:
     def __init__(self, server: Server, subject: str) -> None:
         self._server = server
         self._subject = subject
-        self._released = threading.Condition()
-        self._holders: dict[str, str] = {}
+        self._threads = ThreadLocks(server.location)
+        self._threads_pid = os.getpid()
         self._session = threading.Lock()  # of the connection
         self._connection: Connection | None = None
+        self._taken: set[int] = set()  # keys that the connection holds, or held when it was lost
         self._pid = os.getpid()
 
     def take(self, name: str, wait: float) -> None:
         """Take the lock. Raises `SessionBusy` naming the holder, `psycopg.Error`."""
         deadline = time.monotonic() + wait
-        self._take_here(name, deadline)
+        if self._threads_pid != os.getpid():
+            self._threads_pid = os.getpid()
+            self._threads.forget()
+        self._threads.take(name, wait)
         try:
             self._take_there(name, deadline)
         except BaseException:
-            self._release_here(name)
+            self._threads.release(name)
             raise
 
     def release(self, name: str) -> None:
         """Give the lock back; one that went with its connection is fine."""
         try:
             with self._session:
+                key = self._key(name)
+                self._taken.discard(key)
                 if self._connection is not None and not self._connection.closed:
-                    self._connection.execute(b"SELECT pg_advisory_unlock(%s)", (self._key(name),))
+                    self._connection.execute(b"SELECT pg_advisory_unlock(%s)", (key,))
         except psycopg.Error as error:
             if not is_lost(error):
                 raise
         finally:
-            self._release_here(name)
+            self._threads.release(name)
 
     def close(self) -> None:
         """Close the connection, unless a lock is held: it goes with the process then."""
-        with self._released:
-            if self._holders:
-                return
+        if not self._threads.is_free:
+            return
         with self._session:
             if self._connection is not None and self._pid == os.getpid():
                 self._connection.close()
@@ -79,77 +85,58 @@ class AdvisoryLocks:
         if connection is not None and self._pid == os.getpid():
             connection.close()
 
-    # -- between threads -----------------------------------------------------------------------
-
-    def _take_here(self, name: str, deadline: float) -> None:
-        with self._released:
-            if self._pid != os.getpid():
-                self._holders.clear()  # the locks of a forked child's parent are the parent's
-            while name in self._holders:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise self._busy(name, f"{self._holders[name]} of this process")
-                self._released.wait(min(left, threading.TIMEOUT_MAX))
-            self._holders[name] = f"thread {threading.current_thread().name}"
-
-    def _release_here(self, name: str) -> None:
-        with self._released:
-            self._holders.pop(name, None)
-            self._released.notify_all()
-
-    # -- between connections -------------------------------------------------------------------
-
     def _take_there(self, name: str, deadline: float) -> None:
         key = self._key(name)
         pause = _FIRST_PAUSE
         while not self._try(key):
             left = deadline - time.monotonic()
             if left <= 0:
-                raise self._busy(name, self._holder(key))
+                raise SessionBusy(
+                    f"lock {name!r} of {self._server.location} is held by {self._holder(key)}; wait for it "
+                    f"to finish, pass a longer wait, or end that process (the lock goes with it)"
+                )
             time.sleep(min(pause, left))
             pause = min(pause * 2, _LONGEST_PAUSE)
 
     def _try(self, key: int) -> bool:
-        return bool(self._ask(b"SELECT pg_try_advisory_lock(%s)", key)[0])
+        with self._session:
+            had = bool(self._ask(b"SELECT pg_try_advisory_lock(%s)", key)[0])
+            if had:
+                self._taken.add(key)
+            return had
 
     def _holder(self, key: int) -> str:
-        try:
-            name, since = self._ask(_HOLDER, key)
-        except TypeError:
+        with self._session:
+            row = self._ask(_HOLDER, key)
+        if row is None:
             return "another runner that has just given it back"
-        return f"process {name.rpartition(' ')[2] or 'unknown'}, connected since {since}"
+        name, since = row
+        return f"process {(name or 'unknown').rpartition(' ')[2]}, connected since {since}"
 
     def _ask(self, query: bytes, key: int) -> Any:
-        with self._session:
-            try:
-                return self._open().execute(query, (key,)).fetchone()
-            except psycopg.Error as error:
-                if not is_lost(error):
-                    raise
-                self._connection = None
-                return self._open().execute(query, (key,)).fetchone()
+        try:
+            return self._open().execute(query, (key,)).fetchone()
+        except psycopg.Error as error:
+            if not is_lost(error):
+                raise
+            if self._connection is not None:
+                self._connection.close()
+            return self._open().execute(query, (key,)).fetchone()
 
     def _open(self) -> Connection:
         if self._pid != os.getpid():
             if self._connection is not None:
                 _left_behind.append(self._connection)
             self._connection, self._pid = None, os.getpid()
+            self._taken.clear()
         if self._connection is None or self._connection.closed:
             self._connection = self._server.connect()
-            with self._released:
-                held = list(self._holders)
-            for name in held:
+            for key in self._taken:
                 # They went with the old connection. One that somebody else has by now stays lost:
                 # the compare-and-swap of refs is behind it.
-                self._connection.execute(b"SELECT pg_try_advisory_lock(%s)", (self._key(name),))
+                self._connection.execute(b"SELECT pg_try_advisory_lock(%s)", (key,))
         return self._connection
 
     def _key(self, name: str) -> int:
         text = f"{self._subject}\0{name}".encode("utf-8", "surrogatepass")
         return int.from_bytes(hashlib.sha256(text).digest()[:8], signed=True)
-
-    def _busy(self, name: str, holder: str) -> SessionBusy:
-        return SessionBusy(
-            f"lock {name!r} of {self._server.location} is held by {holder}; wait for it to finish, pass a "
-            f"longer wait, or end that process (the lock goes with it)"
-        )

@@ -128,7 +128,9 @@ class Server:
         for kind, way_out in _WAYS_OUT:
             if isinstance(error, kind):
                 return StoreError(f"{doing} {self.location} failed, nothing was written: {cause}; {way_out}")
-        return StoreError(f"{doing} {self.location} failed, nothing was written: {cause}; see the server's log")
+        return StoreError(
+            f"{doing} {self.location} failed, nothing was written: {cause}; see the server's log"
+        )
 
     @contextmanager
     def _lent(self) -> Iterator[Connection]:

@@ -80,6 +80,15 @@ class ObjectBackend(Protocol):
 
 
 @runtime_checkable
+class CachesHistory(Protocol):
+    """A backend in which other programs keep indexes of the commit graph."""
+
+    def forget_history(self) -> None:
+        """Remove indexes of commits that may be gone by the next time somebody looks."""
+        ...
+
+
+@runtime_checkable
 class Maintained(Protocol):
     """A backend that wants its files tidied from time to time."""
 

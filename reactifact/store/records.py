@@ -196,6 +196,20 @@ def check_format(objects: Objects, tree: Oid) -> None:
         )
 
 
+def check_state(objects: Objects, commit: Oid, roots: Roots, what: str) -> None:
+    """Refuse a commit whose payloads were changed by hand under its old message (an amend).
+
+    Raises `StoreError`.
+    """
+    _, said, rest = objects.commit(commit).message.rpartition("\nState: ")
+    if said and rest.partition("\n")[0] != state_hash(roots):
+        raise StoreError(
+            f"{what} points at {commit[:12]}, a commit of reactifact's that was changed by hand: its state "
+            f"is not the one its message names; move the ref back to what it was, and make the change "
+            f"with BranchStore.edit"
+        )
+
+
 def state_hash(roots: Roots) -> str:
     """Return the `State` of a commit: blake3 over the subtree ids that a merge compares."""
     text = f"artifacts {roots.artifacts or '-'}\nrelations {roots.relations or '-'}\n"

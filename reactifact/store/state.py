@@ -7,7 +7,7 @@ events or commits. A snapshot is a second `State` on the same `Roots`: it costs 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
@@ -16,6 +16,7 @@ from . import edits
 from .canonical import content_hash
 from .database import Staging, blob_entry
 from .index import Indexes
+from .kept_versions import oldest_kept, oldest_kept_in
 from .layout import (
     Edge,
     Intent,
@@ -25,9 +26,10 @@ from .layout import (
     Roots,
     decode_edges,
     file_path,
+    versions_path,
 )
 from .objects import Oid
-from .trees import lookup, update, walk
+from .trees import lookup, subtree, update, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,7 @@ class StateSavepoint(NamedTuple):
     edges: dict[str, tuple[Edge, ...]]
     intents: dict[str, Intent | None]
     kept: dict[tuple[str, int], Stored]
+    taken: dict[str, Oid | None]
     forgotten: frozenset[str]
 
 
@@ -82,6 +85,7 @@ class State:
         self.edges: dict[str, tuple[Edge, ...]] = {}
         self.intents: dict[str, Intent | None] = {}
         self.kept: dict[tuple[str, int], Stored] = {}
+        self.taken: dict[str, Oid | None] = {}  # folders of kept versions, from another branch
         self._forgotten: set[str] = set()
         self._seen = _Seen(roots.meta, {})
 
@@ -186,13 +190,16 @@ class State:
         self._set(meta)
         return meta
 
-    def claim(self, origin: Origin) -> None:
-        """Let the changes since the last flush count as written by a versioned commit."""
-        for stored in list(self.changed.values()):
+    def claim(self, origin: Origin, ids: Iterable[str] | None = None) -> None:
+        """Let direct changes since the last flush, or to `ids`, count as written by a versioned commit."""
+        for artifact_id in list(self.changed if ids is None else ids):
+            stored = self.stored(artifact_id)
             if stored is None or stored.meta.commit is not None:
                 continue
             meta = replace(
                 stored.meta,
+                reads=origin.reads,
+                listings=origin.listings,
                 commit=origin.commit,
                 writer=origin.commit,
                 author=origin.author,
@@ -224,6 +231,7 @@ class State:
         self.changed[artifact_id] = None
         self._forgotten.add(artifact_id)
         self.kept = {key: kept for key, kept in self.kept.items() if key[0] != artifact_id}
+        self.taken.pop(artifact_id, None)
         if self.intent(artifact_id) is not None:
             self.intents[artifact_id] = None
         return before.meta
@@ -255,12 +263,26 @@ class State:
         return [artifact_id for _, artifact_id in keys]
 
     def versions(self, artifact_id: str) -> Iterator[Stored]:
-        """Yield the versions of a live artifact that are still stored, the newest first."""
+        """Yield the versions of a live artifact that are still kept, the newest first."""
         stored = self.stored(artifact_id)
+        oldest = self.oldest_version(artifact_id)
         while stored is not None:
             yield stored
             previous = stored.meta.previous
-            stored = None if previous is None else self.stored_at(previous)
+            ends = previous is None or stored.meta.version <= oldest
+            stored = None if ends or previous is None else self.stored_at(previous)
+
+    def oldest_version(self, artifact_id: str) -> int:
+        """Return the first version of an artifact that is kept: those before it were trimmed."""
+        if artifact_id in self.taken:
+            return oldest_kept_in(self.objects, self.taken[artifact_id])
+        if artifact_id in self._forgotten:
+            return 0
+        return oldest_kept(self.objects, self.roots.versions, artifact_id)
+
+    def take_versions(self, artifact_id: str, other: State) -> None:
+        """Keep beside an artifact the earlier versions that another state keeps beside it."""
+        self.taken[artifact_id] = subtree(other.objects, other.roots.versions, versions_path(artifact_id))
 
     def readers(self, meta: Meta) -> list[Meta]:
         """Return the live artifacts whose last commit read an artifact or listed its type."""
@@ -368,6 +390,7 @@ class State:
             dict(self.edges),
             dict(self.intents),
             dict(self.kept),
+            dict(self.taken),
             frozenset(self._forgotten),
         )
 
@@ -375,7 +398,28 @@ class State:
         """Drop the changes since a savepoint."""
         self.roots, self.next_sequence = to.roots, to.next_sequence
         self.changed, self.edges, self.intents = dict(to.changed), dict(to.edges), dict(to.intents)
-        self.kept, self._forgotten = dict(to.kept), set(to.forgotten)
+        self.kept, self.taken = dict(to.kept), dict(to.taken)
+        self._forgotten = set(to.forgotten)
+
+    def take_out(self, ids: Collection[str]) -> StateSavepoint:
+        """Take the changes of some ids, and the relations they lead to, out of what `flush` writes."""
+        whole = self.savepoint()
+        self.changed = {i: v for i, v in whole.changed.items() if i not in ids}
+        self.edges = {i: v for i, v in whole.edges.items() if i not in ids}
+        self.intents = {i: v for i, v in whole.intents.items() if i not in ids}
+        self.kept = {key: v for key, v in whole.kept.items() if key[0] not in ids}
+        self.taken = {i: v for i, v in whole.taken.items() if i not in ids}
+        self._forgotten = {i for i in whole.forgotten if i not in ids}
+        return whole
+
+    def put_back(self, whole: StateSavepoint, ids: Collection[str]) -> None:
+        """Put back what `take_out` took."""
+        self.changed |= {i: v for i, v in whole.changed.items() if i in ids}
+        self.edges |= {i: v for i, v in whole.edges.items() if i in ids}
+        self.intents |= {i: v for i, v in whole.intents.items() if i in ids}
+        self.kept |= {key: v for key, v in whole.kept.items() if key[0] in ids}
+        self.taken |= {i: v for i, v in whole.taken.items() if i in ids}
+        self._forgotten |= {i for i in whole.forgotten if i in ids}
 
     # -- writing -----------------------------------------------------------------------------
 
@@ -400,7 +444,7 @@ class State:
             held=roots.held,
         )
         self.changed, self.edges, self.intents = {}, {}, {}
-        self.kept, self._forgotten = {}, set()
+        self.kept, self.taken, self._forgotten = {}, {}, set()
         return self.roots
 
 

@@ -111,3 +111,12 @@ def test_nothing_differs_exactly_where_the_values_are_equal(old, new):
     flipped = {"added": "removed", "removed": "added", "changed": "changed"}
     mirrored = [FieldChange(c.path, flipped[c.kind], c.new, c.old) for c in diff_values(old, new)]
     assert sorted(mirrored, key=repr) == sorted(diff_values(new, old), key=repr)
+
+
+def test_deliveries(run, store):
+    shown = run("diff", store, "user-1/main@v1", "user-1", "--json").json
+    assert shown["deliveries"]
+    for delivery in shown["deliveries"]:
+        assert delivery["new_status"] in ("dispatched", "failed")
+    lines = run("diff", store, "user-1/main@v1", "user-1").lines
+    assert any(line.startswith("> action:notify:o") for line in lines)

@@ -123,3 +123,34 @@ def test_sessions(run, store):
     assert len(rows) == 4
     assert rows[-1].startswith("user-1   v2")
     assert rows[-1].endswith("main plan b")
+
+
+def test_tags_are_shown_and_named(run, store, tmp_path):
+    copy = tmp_path / "copy.git"
+    subprocess.run(["git", "clone", "-q", "--bare", store, copy], check=True)
+    git(copy, "tag", "user-1/first", run("log", copy, "user-1", "--json").json["commits"][-1]["commit"])
+    newest = run("log", copy, "user-1", "--json").json["commits"][0]["commit"]
+    git(copy, "tag", "user-1/last", newest)
+    everything = run("log", copy, "user-1", "--json").json["commits"]
+    assert (everything[0]["tags"], everything[-1]["tags"]) == (["last"], ["first"])
+    assert run("log", copy, "user-1").lines[0].endswith("[tag last]")
+    assert run("log", copy, "user-1/last", "--json").json["commits"] == everything
+    assert len(run("log", copy, "--session", "user-1", "--branch", "first", "--json").json["commits"]) == 1
+    assert run("show", copy, "user-1/last", "--json").json["commit"] == newest
+    shown = run("diff", copy, "user-1/first", "user-1/last", "--json").json
+    assert shown["new"]["commit"] == newest
+    assert run("diff", copy, "user-1/main@v2", "user-1/last", "--json").json["artifacts"]["added"] == []
+    unknown = run("log", copy, "user-1/absent")
+    assert (unknown.code, "absent" in unknown.err) == (2, True)
+
+
+def test_time_and_generation(run, store):
+    everything = run("log", store, "user-1", "--json").json["commits"]
+    middle = everything[1]["time"][:19]
+    late = run("log", store, "user-1", "--json", "--since", middle).json["commits"]
+    early = run("log", store, "user-1", "--json", "--until", middle).json["commits"]
+    assert everything[1] in late
+    assert [one for one in everything if one in late or one in early] == everything
+    first = run("log", store, "user-1", "--json", "--generation", 1).json["commits"]
+    assert first
+    assert {one["generation"] for one in first} == {1}

@@ -68,7 +68,7 @@ def test_every_verb_documents_its_json(run, verb):
     ("arguments", "said"),
     [
         (["log", "{nowhere}"], "there is nothing at"),
-        (["sessions", "{nowhere}/x.db"], "SQLite"),
+        (["sessions", "{nowhere}/x.db"], "there is no folder"),
         (["outbox", "{file}"], "is a file"),
         (["sessions", "{empty}"], "empty folder"),
         (["log", "{store}", "nobody"], "no session 'nobody'"),

@@ -97,7 +97,12 @@ class Run:
     generation: int
     agent: str
     event: Event
-    ending: str = "cut"  # ok, failed, cut
+    place: int  # how many equal events stood before it in the queue
+    ending: str = "cut"  # ok, idle (ended well, having done nothing), failed, cut
+
+    @property
+    def is_good(self) -> bool:
+        return self.ending in ("ok", "idle")
 
 
 @dataclass
@@ -200,13 +205,13 @@ class Model:
 
     # -- executing -----------------------------------------------------------------------------
 
-    def execute(self, agent: AgentPlan, event: Event) -> Outcome:
+    def execute(self, agent: AgentPlan, event: Event, ending: str) -> Outcome:
         """Work out what an agent asks for on the present state."""
         reads = {event.id: self.version(event.id)}
         found = Outcome(agent.name, event, reads, [], [], {})
         view = dict(self.live)
         planned: dict[str, Data | None] = {}
-        for step in agent.steps:
+        for step in agent.steps if ending == "ok" else ():
             self._do(step, found, view, planned)
         for op in [*found.patch, *found.direct]:
             found.writes.setdefault(op.id, self.version(op.id))
@@ -223,11 +228,9 @@ class Model:
             return
         if step.verb == "act":
             action = f"action:{step.field}:{event.id}"
-            if action not in planned:
-                found.reads.setdefault(action, self.version(action))
-                if action not in self.actions:
-                    planned[action] = ()
-                    found.patch.append(Op("create", action, "PendingAction"))
+            if action not in planned and action not in self.actions:
+                planned[action] = ()
+                found.patch.append(Op("create", action, "PendingAction"))
             return
         target = step.target
         found.reads.setdefault(target, self.version(target))
@@ -239,16 +242,20 @@ class Model:
             found.patch.append(Op("delete", target))
             return
         place = FIELDS.index(step.field)
-        wanted = min(known.data[place] + 1, step.limit) if step.verb != "raise" else step.limit
-        wanted = max(wanted, known.data[place])
-        if step.verb == "direct":
-            data = _with(known.data, place, wanted)
-            if data != known.data:
-                view[target] = Live(TASK, data, known.version)
-                found.direct.append(Op("update", target, TASK, data))
+        before = known.data if step.verb == "direct" else planned.get(target) or known.data
+        wanted = step.limit if step.verb == "raise" else before[place] + 1
+        if wanted > step.limit or wanted < before[place]:
             return
-        before = planned.get(target)
-        data = _with(known.data if before is None else before, place, wanted)
+        data = _with(before, place, wanted)
+        if step.verb == "direct":
+            view[target] = Live(TASK, data, known.version)
+            found.direct.append(Op("update", target, TASK, data))
+            # the direct change is committed first: an update planned before it must not undo it
+            for number, op in enumerate(found.patch):
+                if op.id == target and op.data[place] == before[place]:
+                    planned[target] = _with(op.data, place, wanted)
+                    found.patch[number] = Op("update", target, TASK, _with(op.data, place, wanted))
+            return
         planned[target] = data
         found.patch.append(Op("update", target, TASK, data))
 
@@ -268,21 +275,26 @@ class Model:
         batch = list(self.queue)
         results: list[Outcome | str | None] = []
         waiting = list(seen.runs)
-        left = list(self.held)
+        left = [found for found in self.held if self.is_valid(found)]
         for agent, entry in work:
-            kept = next((h for h in left if (h.agent, h.event) == (agent.name, entry.event)), None)
-            if kept is not None and self.is_valid(kept):
+            mine = (agent.name, entry.event)
+            place = self._place(entry)
+            run = next((r for r in waiting if (r.agent, r.event, r.place) == (*mine, place)), None)
+            kept = next((h for h in left if (h.agent, h.event) == mine), None)
+            if run is not None:
+                waiting.remove(run)
+                results.append(self.execute(agent, entry.event, run.ending) if run.is_good else run.ending)
+            elif kept is not None:
                 left.remove(kept)
                 results.append(kept)
-                continue
-            run = next((r for r in waiting if (r.agent, r.event) == (agent.name, entry.event)), None)
-            if run is None:
+            else:
                 results.append(None)
-                continue
-            waiting.remove(run)
-            results.append(self.execute(agent, entry.event) if run.ending == "ok" else run.ending)
         if waiting:
             raise Mistake(f"ran without being owed: {waiting}; work was {work}, held {self.held}")
+        ran = [(run.agent, run.event) for run in seen.runs]
+        again = [found for found in left if (found.agent, found.event) in ran]
+        if again:
+            raise Mistake(f"ran again although the results were held: {again}")
         if not seen.is_cut and results.count(None) != seen.left_out(results):
             raise Mistake(f"of {work} these ran: {seen.runs}, with {seen.allowed} runs allowed")
         for op in seen.outside:
@@ -291,10 +303,14 @@ class Model:
         if seen.is_cut or ("failed" in results and not isolated):
             self.held = succeeded
             return False
-        again = self._commit(succeeded, snapshot)
+        repeated = self._commit(succeeded, snapshot)
         pairs = list(zip(work, results, strict=True))
-        self._consume(batch, [pair for pair, result in pairs if result is None or _is_in(result, again)])
+        self._consume(batch, [pair for pair, result in pairs if result is None or _is_in(result, repeated)])
         return True
+
+    def _place(self, entry: Entry) -> int:
+        before = next(number for number, one in enumerate(self.queue) if one is entry)
+        return sum(one.event == entry.event for one in self.queue[:before])
 
     def _commit(self, results: list[Outcome], snapshot: dict[str, Live]) -> list[Outcome]:
         self.held = []
@@ -308,8 +324,6 @@ class Model:
                 continue
             for op in direct:
                 self.apply(op)
-            own = {op.id for op in direct}
-            patch = [self._over_own(op, snapshot) if op.id in own else op for op in patch]
             writes = [self.apply(op) for op in patch]
             if patch:
                 made = [write for write in writes if write is not None]
@@ -338,14 +352,6 @@ class Model:
             kept = Op(last.verb, artifact_id, last.type, merged)
             ops = [kept if op is last else op for op in ops if op is last or op.id != artifact_id]
         return ops
-
-    def _over_own(self, op: Op, snapshot: dict[str, Live]) -> Op:
-        """A patch is applied over the direct changes of its own execution: no field of them is lost."""
-        now, before = self.live.get(op.id), snapshot.get(op.id)
-        if op.verb != "update" or now is None or before is None:
-            return op
-        pairs = zip(before.data, now.data, op.data, strict=True)
-        return Op(op.verb, op.id, op.type, tuple(live if was == mine else mine for was, live, mine in pairs))
 
     def _consume(self, batch: list[Entry], owed: Iterable[tuple[AgentPlan, Entry]]) -> None:
         names: dict[int, list[str]] = {}

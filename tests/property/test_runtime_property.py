@@ -62,6 +62,8 @@ class Unreachable(Exception):
 
 
 TASKS = ("t0", "t1")
+BUSY_GENERATIONS = 4
+"""From then on agents do nothing: each event wakes several, and turns have to come to an end."""
 MODELS: dict[str, type[BaseModel]] = {TASK: Task, MARK: Mark}
 
 
@@ -204,11 +206,16 @@ class World:
         kind = call.event.type.value.removeprefix("artifact_")
         number = len(self.runs)
         generation = active_runs()[0].generation
-        run = Run(generation, plan.name, Event(kind, plan.type, call.event.artifact_id))
+        queued = [entry.event for entry in self.context.queue]
+        before = queued[: next(at for at, event in enumerate(queued) if event is call.event)]
+        place = sum((e.type, e.artifact_id) == (call.event.type, call.event.artifact_id) for e in before)
+        run = Run(generation, plan.name, Event(kind, plan.type, call.event.artifact_id), place)
         self.runs.append(run)
         if plan.seconds:
             await self.clock.sleep(plan.seconds)
-        Produced(plan, call).do_all()
+        is_idle = generation > BUSY_GENERATIONS
+        if not is_idle:
+            Produced(plan, call).do_all()
         for at, op in self.turn.outside:
             if at == number:
                 Variables().run(change, self.context, op)  # no scope: the application, not the produce
@@ -219,7 +226,7 @@ class World:
         if number == self.turn.cancel_at:
             self.scope.cancel()
             await anyio.lowlevel.checkpoint()
-        run.ending = "ok"
+        run.ending = "idle" if is_idle else "ok"
 
 
 class Produced:
@@ -229,6 +236,7 @@ class Produced:
         self.plan = plan
         self.call = call
         self.dropped: set[str] = set()
+        self.planned: dict[tuple[str, str], int] = {}
 
     def do_all(self) -> None:
         for step in self.plan.steps:
@@ -254,12 +262,16 @@ class Produced:
             effects.delete(found)
             return
         present = getattr(found.data, step.field)
-        wanted = step.limit if step.verb == "raise" else min(present + 1, step.limit)
-        new = {step.field: max(present, wanted)}
+        if step.verb != "direct":
+            present = self.planned.get((found.id, step.field), present)
+        wanted = step.limit if step.verb == "raise" else present + 1
+        if not present <= wanted <= step.limit:
+            return
         if step.verb == "direct":
-            context.update(found.id, found.data.model_copy(update=new))
+            context.update(found.id, found.data.model_copy(update={step.field: wanted}))
         else:
-            effects.update(found, **new)
+            self.planned[found.id, step.field] = wanted
+            effects.update(found, **{step.field: wanted})
 
 
 def change(context: Context, op: Op) -> None:
@@ -420,15 +432,17 @@ class Both:
             (
                 commit.author,
                 [(write.artifact_id, write.version, write.op_type) for write in commit.writes],
-                [(read.artifact_id, read.version) for read in commit.reads],
+                _trigger_first([(read.artifact_id, read.version) for read in commit.reads]),
             )
             for commit in context.history()
         ]
-        assert commits == [(made.author, made.writes, made.reads) for made in model.commits]
+        assert commits == [(made.author, made.writes, _trigger_first(made.reads)) for made in model.commits]
         owed = [
             (entry.event.type.value.removeprefix("artifact_"), entry.event.artifact_id, entry.owed)
             for entry in context.queue
-            if entry.owed != [] and entry.event.artifact_type is not PendingAction
+            if entry.owed != []
+            and entry.event.artifact_type is not PendingAction
+            and entry.event.type != EventType.ARTIFACT_STALE
         ]
         assert owed == [
             (entry.event.kind, entry.event.id, entry.owed) for entry in model.queue if entry.owed != []
@@ -445,6 +459,12 @@ class Both:
         assert not self.model.queue
         planned = {action.key for action in self.model.actions.values()}
         assert set(self.sent) >= planned
+
+
+def _trigger_first(reads: list[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Bring reads into one order, but for the trigger where it is there: it comes first of all."""
+    first = [read for read in reads[:1] if read[1] >= 0]
+    return [*first, *sorted(reads[len(first) :])]
 
 
 async def play(scenario: Scenario, place: Place) -> Both:

@@ -1,4 +1,4 @@
-"""The conformance suite over the backends that need nothing outside the standard installation."""
+"""The one conformance suite, over every backend."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 from conformance import BackendConformance, OpenBackend
+from postgres_server import PostgresServer
 
 from reactifact.store.bare import GitBackend
 from reactifact.store.memory import MemoryBackend
+from reactifact.store.postgres import PostgreSQLKVBackend
 from reactifact.store.sqlite import SQLiteKVBackend
 
 
@@ -41,3 +43,10 @@ class TestSQLiteFullySynced(BackendConformance):
     @pytest.fixture
     def open_backend(self, tmp_path: Path) -> OpenBackend:
         return lambda: SQLiteKVBackend(tmp_path / "store.db")
+
+
+class TestPostgreSQL(BackendConformance):
+    @pytest.fixture
+    def open_backend(self, postgres: PostgresServer) -> OpenBackend:
+        dsn = postgres.new_database()
+        return lambda: PostgreSQLKVBackend(dsn)

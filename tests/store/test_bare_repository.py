@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pygit2
 import pytest
-from conformance import MAIN, blob, commit, put
+from building import MAIN, blob, commit, put
 
 from reactifact.errors import Contention, MissingObject, NotAStore, SessionBusy, StoreError
 from reactifact.store.bare import GitBackend

@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from conformance import MAIN, blob, commit, put
+from building import MAIN, blob, commit, put
 
 from reactifact.errors import StoreError
 from reactifact.store.bare import GitBackend

@@ -38,13 +38,20 @@ PATHS = {
     "providers": (
         "EmbeddingProvider FakeEmbedder FakeLLM LLMProvider LLMRequest LLMResponse LLMResponseChunk Message"
     ),
+    "recipes": (
+        "RollingDigestSummarizer StatusMachine WindowPruner WindowSummarizer changed_fields "
+        "downstream_fields earliest_stage find find_all llm_digest_summarizer llm_summarizer"
+    ),
     "request": "current_request reset_request set_request",
     "resources": "ResourceKey ResourceScope RuntimeResources",
     "runtime": "RunInfo Runtime active_runs cancel_run",
     "session": "Session SessionStore",
+    "sources": "SourceRef",
     "streaming": "EventHub ProgressEvent",
+    "structured": "structured_llm",
     "triggers": "Trigger",
     "types": "TypeNotFoundError register resolve type_id_of",
+    "viz": "blueprint context_to_mermaid",
 }
 
 

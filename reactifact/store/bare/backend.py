@@ -19,7 +19,7 @@ from pygit2.enums import ObjectType
 
 from ...errors import MissingObject, SessionBusy, StoreError
 from ..checks import check_objects, check_oid, check_ref_name
-from ..files import os_errors
+from ..files import os_errors, remove
 from ..locks import LockFolder
 from ..objects import GitObject, Kind, Oid
 from ..protocol import RefUpdate
@@ -199,6 +199,19 @@ class GitBackend:
             self._count_packs()
         self._reopen()
         return had
+
+    def forget_history(self) -> None:
+        """Remove git's indexes of the commit graph and over packs; git makes them anew when it wants."""
+        self._require_writable()
+        with os_errors(self._location, "maintaining"):
+            info = f"{self._objects_path}/info"
+            remove(f"{info}/commit-graph")
+            with suppress(FileNotFoundError):
+                for name in os.listdir(f"{info}/commit-graphs"):
+                    remove(f"{info}/commit-graphs/{name}")
+                os.rmdir(f"{info}/commit-graphs")
+            self._packs.drop_multi_pack_index()
+            self._step("history-forgotten")
 
     @contextmanager
     def maintenance_paused(self, *, wait: float = 60.0) -> Iterator[None]:

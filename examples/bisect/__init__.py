@@ -1,0 +1,1 @@
+"""A total goes wrong one day, and the store tells in which generation: `python -m examples.bisect.main`."""

@@ -1,0 +1,119 @@
+"""`reactifact audit` and `reactifact verify`: a report of what an answer rests on, and its check."""
+
+from __future__ import annotations
+
+import click
+
+from ..auditing.checking import verify_report
+from ..auditing.rendering import report_from_json, report_to_json, report_to_markdown
+from ..auditing.report import report_of
+from ..errors import ReactifactError
+from ..replaying.state import view_of
+from ..store.revisions import find_head
+from .common import line, one_line, plain, print_json, to_stderr
+from .loading import backend_option, find_models, models_option, stored_at
+
+NOT_THERE = 1
+DIFFERS = 1
+
+
+@click.command(short_help="Report what an artifact rests on.")
+@click.argument("path", metavar="STORE")
+@click.argument("session")
+@click.argument("artifact")
+@click.option("--branch", help="The branch, by its name alone; default: main.")
+@click.option("--version", type=click.IntRange(min=0), help="The version; default: the newest state.")
+@click.option("--relation", "relations", multiple=True, help="Follow this kind only (several times: these).")
+@click.option("--reads", is_flag=True, help="Follow what the commits read, too.")
+@click.option("--json", "form", flag_value="json", help="Print JSON, which `verify` checks later.")
+@click.option(
+    "--markdown", "form", flag_value="markdown", default="markdown", help="Print Markdown (default)."
+)
+@backend_option
+@models_option
+@click.pass_context
+def audit(
+    click_context: click.Context,
+    path: str,
+    session: str,
+    artifact: str,
+    branch: str | None,
+    version: int | None,
+    relations: tuple[str, ...],
+    reads: bool,
+    form: str,
+    backend: str,
+    models: tuple[str, ...],
+) -> None:
+    """Print what ARTIFACT of SESSION rests on: all that its relations lead to.
+
+    Each artifact comes with its hashes, the commit and the agent that wrote it, the version of the
+    agent's code, what it reacted to and read, the model calls behind it, and, of a fact that was put
+    there directly, who did. STORE may be a bundle. Exit code 1 for what is not there.
+    """
+    find = find_models(models)
+    with stored_at(path, backend, read_only=True) as database:
+        try:
+            view = view_of(database, find_head(database, session, branch), version, find)
+            report = report_of(view, artifact, relations=relations or None, reads=reads)
+        except (LookupError, ValueError) as error:
+            text = error.args[0] if isinstance(error, KeyError) else str(error)
+            to_stderr(f"reactifact: {one_line(str(text))}")
+            click_context.exit(NOT_THERE)
+    if form == "json":
+        click.echo(report_to_json(report).encode("utf-8", "surrogatepass"))
+    else:
+        for text in report_to_markdown(report).splitlines():
+            line(text)
+
+
+@click.command(short_help="Check an audit report against a store.")
+@click.argument("path", metavar="STORE")
+@click.argument("report", metavar="REPORT.json", type=click.Path(exists=True, dir_okay=False))
+@backend_option
+@models_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.pass_context
+def verify(
+    click_context: click.Context,
+    path: str,
+    report: str,
+    backend: str,
+    models: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Check every hash, commit and relation of a report that `audit --json` printed.
+
+    Every object read is hashed again. A compaction since then is followed, and what it folded is
+    said. Exit code 1 with the first difference, 2 for a file that is no report.
+
+    \b
+    --json: {what: "verify", ok, differences: [...], notes: [...], entries}
+    """
+    find = find_models(models)
+    with stored_at(path, backend, read_only=True) as database, open(report, "rb") as file:
+        try:
+            found = verify_report(report_from_json(file.read()), database, find=find)
+        except ValueError as error:
+            raise ReactifactError(f"{report}: {error}") from error
+    if as_json:
+        print_json(
+            {
+                "what": "verify",
+                "ok": found.ok,
+                "differences": found.differences,
+                "notes": found.notes,
+                "entries": found.entries,
+            }
+        )
+    elif found.ok:
+        line(f"the store bears the report out: {found.entries} artifacts, every hash, commit and relation")
+    else:
+        line(plain(f"DIFFERS: {found.differences[0]}"))
+        if len(found.differences) > 1:
+            line(f"and {len(found.differences) - 1} more")
+    if not as_json:
+        for note in found.notes:
+            to_stderr(plain(note))
+    if not found.ok:
+        click_context.exit(DIFFERS)

@@ -1,0 +1,137 @@
+"""`reactifact branch`: list, save and merge the branches of a session.
+
+Of all verbs it is the one that writes. What a merge is, and when a save is refused, is the store's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import anyio
+import click
+
+from ..context import Context
+from ..errors import ReactifactError, StoreError
+from ..sessions.branching import BranchStore
+from ..store.line import MAIN
+from ..store.revisions import find_head
+from ..threads import in_thread
+from .common import line, one_line, plain, to_stderr
+from .loading import backend_option, stored_at
+
+NOT_DONE = 1
+
+Work = Callable[[BranchStore], Awaitable[list[str]]]
+
+
+class MissingBranch(StoreError, LookupError):
+    """A branch that a verb names is not in the store; nothing was written."""
+
+
+@click.command(short_help="List, save and merge branches.")
+@click.argument("path", metavar="STORE")
+@click.argument("session")
+@click.argument("verb", type=click.Choice(["list", "save", "merge"]), metavar="list|save|merge")
+@click.argument("name", required=False)
+@click.option("--into", help="merge: the branch that takes over; default: the session's own line, main.")
+@click.option("--source", help="merge: the branch that is taken over; NAME does the same.")
+@click.option(
+    "--as", "saved_as", metavar="NAME", help="merge: save the result as this branch, not as --into."
+)
+@backend_option
+@click.pass_context
+def branch(
+    click_context: click.Context,
+    path: str,
+    session: str,
+    verb: str,
+    name: str | None,
+    into: str | None,
+    source: str | None,
+    saved_as: str | None,
+    backend: str,
+) -> None:
+    """List the branches of SESSION, save its state as branch NAME, or merge two of its branches.
+
+    A merge is three-way, by artifact, all or nothing; nothing is sent to the outside world. Exit
+    code 1, and nothing is written, for a store, session or branch that is not there and for a
+    conflict.
+    """
+    work = _work(verb, session, name, into, source, saved_as)
+    try:
+        with stored_at(path, backend, read_only=verb == "list") as database:
+            report = anyio.run(work, BranchStore(database))
+    except ReactifactError as error:
+        to_stderr(f"reactifact: {one_line(str(error))}")
+        click_context.exit(NOT_DONE)
+    for text in report:
+        line(text)
+
+
+def _work(
+    verb: str, session: str, name: str | None, into: str | None, source: str | None, saved_as: str | None
+) -> Work:
+    """Return what a verb does. Raises `UsageError` for arguments that do not go together."""
+    if verb != "merge" and (into or source or saved_as):
+        raise click.UsageError(f"--into, --source and --as belong to merge, not to {verb}")
+    if verb == "list":
+        if name is not None:
+            raise click.UsageError(f"list takes no name, and was given {name!r}")
+        return partial(_list, session=session)
+    if verb == "save":
+        if not name:
+            raise click.UsageError("save needs the name of the branch: branch STORE SESSION save NAME")
+        if name == MAIN:
+            raise click.UsageError(f"{MAIN} is the session's own line: give the branch another name")
+        return partial(_save, session=session, name=name)
+    if name is not None and source is not None:
+        raise click.UsageError(f"give the branch that is taken over once: as {name!r}, or with --source")
+    taken = source or name
+    if not taken:
+        raise click.UsageError("merge needs the branch that is taken over: --source NAME")
+    return partial(_merge, session=session, into=into or MAIN, source=taken, saved_as=saved_as)
+
+
+async def _list(store: BranchStore, *, session: str) -> list[str]:
+    if not await store.branches(session):
+        await in_thread(find_head, store.database, session)  # it raises, and says what there is instead
+    return [plain(name) for name in await store.list_branches(session)] or ["no branches"]
+
+
+async def _save(store: BranchStore, *, session: str, name: str) -> list[str]:
+    context = await store.load_branch(session, MAIN)
+    if context is None:
+        head = await in_thread(find_head, store.database, session)
+        raise MissingBranch(
+            f"session {session!r} has no line of its own to save, only branches such as {head.branch!r}"
+        )
+    await store.save_branch(context.branch(name=name), session_id=session, name=name)
+    return [f"saved branch {plain(name)} of session {plain(session)} at version {context.version}"]
+
+
+async def _merge(
+    store: BranchStore, *, session: str, into: str, source: str, saved_as: str | None
+) -> list[str]:
+    target = await _loaded(store, session, into)
+    other = await _loaded(store, session, source)
+    options: dict[str, Any] = {"message": f"Merge {source} into {saved_as or into}"}
+    if saved_as is not None and saved_as != into:
+        target = target.branch(name=saved_as)
+    before = target.version
+    target.merge(other, **options)
+    await store.save_branch(target, session_id=session, name=saved_as or into)
+    if target.version == before:
+        return [f"{plain(source)} holds nothing that {plain(into)} does not: nothing was merged"]
+    return [
+        f"merged {plain(source)} into {plain(into)}, saved as {plain(saved_as or into)} (v{target.version})"
+    ]
+
+
+async def _loaded(store: BranchStore, session: str, name: str) -> Context:
+    found = await store.load_branch(session, name)
+    if found is None:
+        known = ", ".join(map(plain, await store.list_branches(session))) or "none"
+        raise MissingBranch(f"missing branch {name!r} of session {session!r}; branches beside main: {known}")
+    return found

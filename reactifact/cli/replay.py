@@ -1,0 +1,167 @@
+"""`reactifact replay`: what a session was at any version, its hashes, and a check of its whole history."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from ..errors import ReactifactError, UnknownRevision
+from ..replaying import recording
+from ..replaying.enclosed import bundled_recording, bundled_versions
+from ..replaying.hashes import View, state_digest
+from ..replaying.history import HistoryReport, verify_history
+from ..replaying.state import summary_of, view_of
+from ..sessions.diagrams import state_to_mermaid
+from ..store.database import Database
+from ..store.records import state_hash
+from .common import branch_options, chosen_head, json_option, line, one_line, plain, print_json, to_stderr
+from .loading import backend_option, find_models, models_option, stored_at
+
+MISMATCH = 1
+
+
+@click.command(short_help="Rebuild a state, hash it, check a history.")
+@click.argument("path", metavar="STORE")
+@branch_options
+@click.option("--version", type=click.IntRange(min=0), help="The version; default: the newest state.")
+@click.option("--hash", "with_hash", is_flag=True, help="Print the hash of the state.")
+@click.option("--verify", metavar="HASH", help="Compare the hash, or the State, with HASH.")
+@click.option("--verify-all", is_flag=True, help="Check every commit and payload of the session.")
+@click.option("--diagram", is_flag=True, help="Draw the artifacts and relations (Mermaid).")
+@backend_option
+@models_option
+@json_option
+@click.pass_context
+def replay(
+    click_context: click.Context,
+    path: str,
+    session: str | None,
+    branch: str | None,
+    version: int | None,
+    with_hash: bool,
+    verify: str | None,
+    verify_all: bool,
+    diagram: bool,
+    backend: str,
+    models: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Print what a session holds, or held at a version. STORE may be a bundle.
+
+    No agent and no dispatcher runs, nothing is written, and no class is imported but those that
+    --models names. The hash covers data, versions and relations, no times and no commits; the State is
+    the one in the commit's message. docs/replay.md has the rules of both.
+
+    --verify-all hashes every object again and holds every State and every payload against what names
+    it. Exit code 1 for a mismatch, which is named, and for a session or a version that is not there.
+
+    \b
+    --json: {what: "replay", session, branch, commit, version, artifacts,
+      by_type, relations, pending_questions, pending_actions,
+      dispatched_actions, failed_actions, hash, state,
+      matches: null or true or false,
+      history: null or {ok, commits, objects, commit, fault}}
+    """
+    find = find_models(models)
+    with stored_at(path, backend, read_only=True) as database:
+        try:
+            head = chosen_head(database, None, session, branch)
+            report = verify_history(database, head.session) if verify_all else None
+            if report is not None and not report.ok:
+                _print_fault(report, as_json)
+                click_context.exit(MISMATCH)
+            view = view_of(database, head, version, find)
+            document = _describe(view, hashed=with_hash or verify is not None or as_json)
+        except (UnknownRevision, ValueError) as error:
+            to_stderr(f"reactifact: {one_line(str(error))}")
+            click_context.exit(MISMATCH)
+        except ReactifactError as error:
+            if not verify_all:
+                raise
+            to_stderr(f"reactifact: {one_line(str(error))}")
+            click_context.exit(MISMATCH)
+        document["matches"] = None if verify is None else _matches(document, verify)
+        document["history"] = None if report is None else _history(report)
+        if as_json:
+            print_json(document)
+        else:
+            _print(document, database, with_hash, verify)
+            if report is not None:
+                line(plain(str(report)))
+            if diagram:
+                line()
+                for text in state_to_mermaid(view.working.state).splitlines():
+                    line(text)
+        if document["hash"] is not None and view.unknown_types():
+            to_stderr(
+                f"{len(view.unknown_types())} types are not imported: if they declare transient fields, the "
+                f"hash counts them here; name their modules with --models"
+            )
+        if document["matches"] is False:
+            click_context.exit(MISMATCH)
+
+
+def _describe(view: View, *, hashed: bool) -> dict[str, Any]:
+    return {
+        "what": "replay",
+        "session": view.line.session,
+        "branch": view.line.branch,
+        "commit": view.line.tip,
+        **summary_of(view, datetime.now(UTC)),
+        "hash": state_digest(view) if hashed else None,
+        "state": state_hash(view.line.state.roots),
+    }
+
+
+def _matches(document: dict[str, Any], wanted: str) -> bool:
+    return wanted.strip().lower() in (document["hash"], document["state"])
+
+
+def _history(report: HistoryReport) -> dict[str, Any]:
+    return {
+        "ok": report.ok,
+        "commits": report.commits,
+        "objects": report.objects,
+        "commit": report.commit,
+        "fault": report.fault,
+    }
+
+
+def _print_fault(report: HistoryReport, as_json: bool) -> None:
+    if as_json:
+        print_json({"what": "replay", "session": report.session, "history": _history(report)})
+    else:
+        line(plain(str(report)))
+
+
+def _print(document: dict[str, Any], database: Database, with_hash: bool, verify: str | None) -> None:
+    line(f"replay v{document['version']}", bold=True)
+    line(f"session: {plain(document['session'])}, branch: {plain(document['branch'])}")
+    line(f"artifacts: {document['artifacts']}")
+    line(f"relations: {document['relations']}")
+    line(f"pending questions: {document['pending_questions']}")
+    for status in ("pending", "dispatched", "failed"):
+        count = document[f"{status}_actions"]
+        if count:
+            line(f"{status} actions: {count}")
+    for name, count in document["by_type"].items():
+        line(f"  {plain(name)}: {count}")
+    _print_enclosed(database)
+    if with_hash or verify is not None:
+        line(f"hash: {document['hash']}")
+        line(f"state: {document['state']}")
+    if verify is not None:
+        line("verified: the hash matches" if document["matches"] else f"MISMATCH: expected {plain(verify)}")
+
+
+def _print_enclosed(database: Database) -> None:
+    """Say what a bundle carries beside the history."""
+    found = bundled_versions(database)
+    if found is not None:
+        packages = found.get("packages", {})
+        line(plain(f"bundled with reactifact {packages.get('reactifact') or '?'}, Python {found['python']}"))
+    calls = bundled_recording(database)
+    if calls is not None:
+        line(f"recorded model calls: {len(recording.parse(calls, 'bundle'))}")

@@ -1,0 +1,187 @@
+"""Memory of a conversation: summaries of windows, a bound on messages, a digest that rolls.
+
+Owns which messages are summed up, folded and dropped, and under which ids the result stands. What a
+summary says is the callbacks' (`llm`), what stands in for them without a model is `texts`'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+
+from ..authoring.produce import Produce, ProduceCall, Types, as_types
+from ..context import Context
+from ..context.artifacts import Artifact
+from .texts import created_at, offline_digest, offline_summary, render_lines, text_of
+
+M = TypeVar("M", bound=BaseModel)
+
+OrderKey = Callable[[Artifact[Any]], Any]
+Summarize = Callable[[Context, str], Awaitable[str | None]]
+SummarizeStale = Callable[[Context, str, list[Artifact[Any]]], Awaitable[str | None]]
+
+
+def _summary_id(round_number: int) -> str:
+    return f"summary:{round_number}"
+
+
+class WindowSummarizer(Produce[M]):
+    """Writes a summary of the last `window` messages each time `every` more have come.
+
+    When the number of messages is a multiple of `every`, `await summarize(context, text)` gets the
+    last `window` of them in the order of `order_key`, rendered; `build(round, text)` makes the
+    summary of what it returns, or of `fallback(text)` where that is `None`. Its id is
+    `id_of(round)`, `summary:<round>` unless given; a round that exists is not done again. Subclasses
+    of `message_type` count, artifacts of `artifact_type` do not.
+
+    Let the agent consume its messages with `debounce=True` where several come at once: else each
+    asks the model. Counting and deleting exclude each other: with messages that are also dropped,
+    use `RollingDigestSummarizer`.
+    """
+
+    def __init__(
+        self,
+        message_type: type[BaseModel],
+        artifact_type: type[M],
+        *,
+        summarize: Summarize,
+        build: Callable[[int, str], M],
+        window: int = 8,
+        every: int = 4,
+        render: Callable[[list[Artifact[Any]]], str] = render_lines,
+        fallback: Callable[[str], str] = offline_summary,
+        order_key: OrderKey = created_at,
+        id_of: Callable[[int], str] = _summary_id,
+    ) -> None:
+        super().__init__(artifact_type)
+        self.message_types = _message_types(message_type, artifact_type)
+        self.window = _at_least(1, window, "window")
+        self.every = _at_least(1, every, "every")
+        self.summarize = summarize
+        self.build = build
+        self.render = render
+        self.fallback = fallback
+        self.order_key = order_key
+        self.id_of = id_of
+
+    async def produce(self, call: ProduceCall) -> None:
+        """Write the summary of the round that has just become full."""
+        messages = _messages(call.context, self.message_types, self.order_key, self.artifact_type)
+        round_number, rest = divmod(len(messages), self.every)
+        if rest or not messages:
+            return
+        summary_id = self.id_of(round_number)
+        if call.context.get(summary_id) is not None:
+            return
+        text = self.render(messages[-self.window :])
+        summary = await self.summarize(call.context, text)
+        if summary is None:
+            summary = self.fallback(text)
+        call.effects.create_once(self.build(round_number, summary), id=summary_id)
+
+
+class WindowPruner(Produce[M]):
+    """Deletes all but the last `keep` messages, in the order of `order_key`.
+
+    Only the artifacts go: their earlier states stay in the history until it is compacted.
+    """
+
+    def __init__(self, message_type: type[M], *, keep: int = 8, order_key: OrderKey = created_at) -> None:
+        super().__init__(message_type)
+        self.message_types = _message_types(message_type, None)
+        self.keep = _at_least(0, keep, "keep")
+        self.order_key = order_key
+
+    async def produce(self, call: ProduceCall) -> None:
+        """Delete the oldest messages beyond `keep`."""
+        messages = _messages(call.context, self.message_types, self.order_key, None)
+        for message in messages[: max(0, len(messages) - self.keep)]:
+            call.effects.delete(message)
+
+
+class RollingDigestSummarizer(Produce[M]):
+    """Folds old messages into one digest and deletes them.
+
+    When there are more than `trigger` messages, of one type or several together in the order of
+    `order_key`, all but the last `window` are folded: `await summarize(context, previous_text,
+    stale)` gets the digest so far (empty before the first) and the messages that go, and
+    `build(text)` makes the digest of what it returns, or of `fallback(previous_text, stale)` where
+    that is `None`. There is one digest, under `digest_id`. It is written and the messages are
+    deleted in one commit.
+
+    Let the agent consume its messages with `debounce=True` where several come at once: else each
+    asks the model.
+    """
+
+    def __init__(
+        self,
+        message_type: Types,
+        artifact_type: type[M],
+        *,
+        summarize: SummarizeStale,
+        build: Callable[[str], M],
+        window: int = 8,
+        trigger: int = 12,
+        fallback: Callable[[str, list[Artifact[Any]]], str] = offline_digest,
+        digest_text: Callable[[Artifact[M]], str] = text_of,
+        order_key: OrderKey = created_at,
+        digest_id: str = "digest",
+    ) -> None:
+        super().__init__(artifact_type)
+        self.message_types = _message_types(message_type, artifact_type)
+        self.window = _at_least(0, window, "window")
+        self.trigger = _at_least(0, trigger, "trigger")
+        self.summarize = summarize
+        self.build = build
+        self.fallback = fallback
+        self.digest_text = digest_text
+        self.order_key = order_key
+        self.digest_id = digest_id
+
+    async def produce(self, call: ProduceCall) -> None:
+        """Fold what is older than the window, when there is enough of it."""
+        messages = _messages(call.context, self.message_types, self.order_key, self.artifact_type)
+        stale = messages[: max(0, len(messages) - self.window)]
+        if len(messages) <= self.trigger or not stale:
+            return
+        digest = call.context.get(self.digest_id)
+        previous = "" if digest is None else self.digest_text(digest)
+        text = await self.summarize(call.context, previous, list(stale))
+        if text is None:
+            text = self.fallback(previous, list(stale))
+        call.effects.upsert(self.build(text), id=self.digest_id)
+        for message in stale:
+            call.effects.delete(message)
+
+
+def _message_types(given: Types, artifact_type: type[BaseModel] | None) -> tuple[type[BaseModel], ...]:
+    kinds = as_types(given)
+    if not kinds:
+        raise ValueError("there is no type of messages: name at least one")
+    if artifact_type is not None and any(issubclass(kind, artifact_type) for kind in kinds):
+        raise ValueError(
+            f"{artifact_type.__name__} is a type of messages and of what is written about them: "
+            f"a summary would be summed up itself; give it a type of its own"
+        )
+    return kinds
+
+
+def _at_least(least: int, number: int, name: str) -> int:
+    if number < least:
+        raise ValueError(f"{name}={number} is too small: pass {least} or more")
+    return number
+
+
+def _messages(
+    context: Context,
+    kinds: Sequence[type[BaseModel]],
+    order_key: OrderKey,
+    excluded: type[BaseModel] | None,
+) -> list[Artifact[Any]]:
+    """Return the live messages in order; equal keys stand in order of creation."""
+    found = context.view(tuple(kinds)).artifacts
+    if excluded is not None:
+        found = [artifact for artifact in found if not isinstance(artifact.data, excluded)]
+    return sorted(found, key=order_key)

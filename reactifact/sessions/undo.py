@@ -1,0 +1,180 @@
+"""Undoing what was done last to a branch: a turn, a merge, an edit, or a compaction.
+
+Where a turn began is told by the branch itself: its commits carry one run id. A compaction is undone from
+the session's operation log, as long as `git gc` has not collected what it folded. The ledger is never
+rewound: what was delivered stays delivered, and is not sent again when it is planned again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..clock import SystemClock
+from ..context import Context
+from ..context.events import QueueEntry
+from ..context.rewinding import go_back
+from ..errors import MissingObject, StoreError, UnknownRevision
+from ..store.database import Database, Objects, Staging
+from ..store.history import first_parents
+from ..store.line import MAIN, Line
+from ..store.objects import TREE_MODE, GitObject, Oid
+from ..store.oplog import Operation, operations, without
+from ..store.protocol import RefUpdate
+from ..store.records import CommitRecord
+
+
+def undo_last(database: Database, session: str, branch: str = MAIN) -> str:
+    """Undo what was done last to a branch, in the store, and return what that was.
+
+    A turn, merge or edit is dropped with all it committed; direct changes that it did not touch stay,
+    and the queue is again what it was before. A compaction is undone for each branch that has not
+    moved since. Runs under the branch's run lock. Raises `UnknownRevision` for a branch that does not
+    exist, `StoreError` when there is nothing to undo, `ProtectedBranch`, `SessionBusy`, `StaleSession`.
+    """
+    database.protection.require_free("undo", session, branch)
+    with database.backend.lock(f"run {session}/{branch}"):
+        line = Line.load(database, session, branch)
+        if line is None:
+            raise UnknownRevision(f"session {session!r} has no branch {branch!r}, so nothing can be undone")
+        operation = _compaction_to(database, line)
+        if operation is not None:
+            return _undo_compaction(database, session, operation)
+        return _undo_versions(line)
+
+
+def _compaction_to(database: Database, line: Line) -> Operation | None:
+    """Return the compaction that brought a branch to where it stands, if that was the last thing done."""
+    for operation in reversed(operations(database, line.session)):
+        if operation.kind == "compaction" and operation.after.get(line.ref or "") == line.published:
+            return operation
+    return None
+
+
+# -- turns, merges, edits ------------------------------------------------------------------------
+
+
+def _undo_versions(line: Line) -> str:
+    last = _last_versions(line)
+    if not last:
+        where = f"; it was compacted at version {line.baseline}" if line.baseline else ""
+        raise StoreError(f"branch {line.branch!r} of session {line.session!r} has nothing to undo{where}")
+    newest, oldest = last[0], last[-1]
+    what = _phrase(newest, len(last))
+    queue = _queue_before(line, oldest)
+    context = Context.over(line)
+    go_back(context.commits, oldest.version - 1, f"reactifact: undo {what}", newest.run_id)
+    context.commits.queue[:] = [QueueEntry.from_dict(entry) for entry in queue]
+    context.commits.hold([])
+    context.commits.note_queue()
+    line.publish()
+    return what
+
+
+def _last_versions(line: Line) -> list[CommitRecord]:
+    """Return the versioned commits of what was done last, the newest first."""
+    found: list[CommitRecord] = []
+    for _, record in first_parents(line.objects, line.tip):
+        if record is None or record.version <= line.baseline:
+            break
+        if record.context_version is None:
+            continue
+        is_same_turn = record.kind == "agent" and bool(record.run_id)
+        if found and not (is_same_turn and record.run_id == found[0].run_id):
+            break
+        found.append(record)
+        if not is_same_turn:
+            break
+    return found
+
+
+def _queue_before(line: Line, oldest: CommitRecord) -> list[dict[str, object]]:
+    """Return the queue that the newest commit before a turn left."""
+    for _, record in first_parents(line.objects, line.tip):
+        if record is not None and record.version < oldest.version and not _is_of(record, oldest.run_id):
+            return list(record.queue)
+    return []
+
+
+def _is_of(record: CommitRecord, run_id: str) -> bool:
+    return bool(run_id) and record.run_id == run_id
+
+
+def _phrase(newest: CommitRecord, count: int) -> str:
+    commits = f"{count} commit{'s' * (count != 1)}"
+    if newest.kind == "agent":
+        run = f" of run {newest.run_id}" if newest.run_id else ""
+        return f"the turn{run} ({commits})"
+    return f"the {'merge' if newest.kind == 'merge' else 'edit'} that made version {newest.version}"
+
+
+# -- compactions ---------------------------------------------------------------------------------
+
+
+def _undo_compaction(database: Database, session: str, operation: Operation) -> str:
+    refs = database.backend.refs()
+    back = [
+        RefUpdate(name, after, operation.before[name])
+        for name, after in operation.after.items()
+        if refs.get(name) == after
+    ]
+    objects = _folded_objects(database, back)
+    staged = Staging(database)
+    now = SystemClock().now().isoformat()
+    note = Operation(
+        kind="undo",
+        when=now,
+        text=operation.text,
+        before={move.name: move.expected for move in back if move.expected},
+        after={move.name: move.new for move in back if move.new},
+    )
+    log = without(staged, session, operation, note)
+    database.write({**objects, **staged.objects}, [*back, log])
+    return f"the compaction of {len(back)} ref{'s' * (len(back) != 1)}"
+
+
+def _folded_objects(database: Database, moves: Iterable[RefUpdate]) -> dict[Oid, GitObject]:
+    """Return the objects that only the history from before a compaction reaches.
+
+    They are written again, so that a `git gc` meanwhile cannot take half of them. Raises
+    `StoreError` when some are gone.
+    """
+    moves = list(moves)
+    present: set[Oid] = set()
+    for move in moves:
+        if move.expected is not None:
+            _walk(database, move.expected, present, None)
+    found: dict[Oid, GitObject] = {}
+    try:
+        for move in moves:
+            if move.new is not None:
+                _walk(database, move.new, present, found)
+    except MissingObject as error:
+        raise StoreError(
+            f"the compaction cannot be undone: `git gc` has collected what it folded (object "
+            f"{error.oid[:12]} is gone); restore a backup or a clone if it is needed"
+        ) from error
+    return found
+
+
+def _walk(objects: Objects, start: Oid, seen: set[Oid], found: dict[Oid, GitObject] | None) -> None:
+    """Visit all that a commit or a tag reaches; with `found`, read and note every object."""
+    waiting = [start]
+    while waiting:
+        oid = waiting.pop()
+        if oid in seen:
+            continue
+        seen.add(oid)
+        item = objects.read(oid)
+        if found is not None:
+            found[oid] = item
+        if item.kind == "commit":
+            commit = objects.commit(oid)
+            waiting += [commit.tree, *commit.parents]
+        elif item.kind == "tag":
+            waiting.append(item.data[7:47].decode())
+        elif item.kind == "tree":
+            for entry in objects.tree(oid).values():
+                if entry.mode == TREE_MODE or found is not None:
+                    waiting.append(entry.oid)
+                else:
+                    seen.add(entry.oid)

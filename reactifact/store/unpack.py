@@ -1,0 +1,189 @@
+"""Pack bytes back to objects (pack version 2), deltas included, so that packs of git can be read too.
+
+Pure functions over bytes. Where a pack lies and what its objects mean is not known here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from .objects import GitObject, Kind, Oid, object_id
+
+_KINDS: Mapping[int, Kind] = {1: "commit", 2: "tree", 3: "blob", 4: "tag"}
+_BY_OFFSET, _BY_ID = 6, 7
+_HEADER = 12
+_HASH = 20
+_CHUNK = 16 * 1024
+
+
+class DamagedPack(ValueError):
+    """A pack whose bytes contradict themselves; the text says what is wrong."""
+
+
+class _Entry(NamedTuple):
+    """One object as it stands in the pack: whole, or a delta on `base`."""
+
+    kind: Kind | None
+    base: int | Oid | None
+    data: bytes
+
+
+def unpack(pack: bytes) -> dict[Oid, GitObject]:
+    """Return the objects of a pack by id.
+
+    Raises `DamagedPack` for one that is cut short, changed, or needs objects that it does not hold.
+    """
+    if len(pack) < _HEADER + _HASH or pack[:4] != b"PACK":
+        raise DamagedPack("it holds no pack")
+    version, count = struct.unpack_from(">II", pack, 4)
+    if version not in (2, 3):
+        raise DamagedPack(f"its pack has version {version}, and 2 is what can be read")
+    if hashlib.sha1(pack[:-_HASH], usedforsecurity=False).digest() != pack[-_HASH:]:
+        raise DamagedPack("its checksum does not match: it was cut short or changed")
+    entries: dict[int, _Entry] = {}
+    position = _HEADER
+    for _ in range(count):
+        start = position
+        entries[start], position = _entry(pack, start)
+    return _Resolver(entries).objects()
+
+
+def _entry(pack: bytes, start: int) -> tuple[_Entry, int]:
+    kind, size, position = _entry_header(pack, start)
+    base: int | Oid | None = None
+    if kind == _BY_OFFSET:
+        back, position = _offset(pack, position)
+        base = start - back
+    elif kind == _BY_ID:
+        base = pack[position : position + _HASH].hex()
+        position += _HASH
+    elif kind not in _KINDS:
+        raise DamagedPack(f"an object of the unknown type {kind} stands at {start}")
+    data, position = _inflate(pack, position)
+    if len(data) != size:
+        raise DamagedPack(f"the object at {start} has {len(data)} bytes instead of {size}")
+    return _Entry(_KINDS.get(kind), base, data), position
+
+
+def _entry_header(pack: bytes, position: int) -> tuple[int, int, int]:
+    byte = pack[position]
+    position += 1
+    kind, size, shift = (byte >> 4) & 7, byte & 0x0F, 4
+    while byte & 0x80:
+        byte = pack[position]
+        position += 1
+        size |= (byte & 0x7F) << shift
+        shift += 7
+    return kind, size, position
+
+
+def _offset(pack: bytes, position: int) -> tuple[int, int]:
+    byte = pack[position]
+    position += 1
+    back = byte & 0x7F
+    while byte & 0x80:
+        byte = pack[position]
+        position += 1
+        back = ((back + 1) << 7) | (byte & 0x7F)
+    return back, position
+
+
+def _inflate(pack: bytes, position: int) -> tuple[bytes, int]:
+    inflater = zlib.decompressobj()
+    parts: list[bytes] = []
+    try:
+        while not inflater.eof:
+            chunk = pack[position : position + _CHUNK]
+            if not chunk:
+                raise DamagedPack("it ends in the middle of an object")
+            parts.append(inflater.decompress(chunk))
+            position += len(chunk) - len(inflater.unused_data)
+    except zlib.error as error:
+        raise DamagedPack(f"an object in it cannot be decompressed: {error}") from error
+    return b"".join(parts), position
+
+
+class _Resolver:
+    """Puts deltas on what they are made from."""
+
+    def __init__(self, entries: Mapping[int, _Entry]) -> None:
+        self._entries = entries
+        self._done: dict[int, GitObject] = {}
+        self._places: dict[Oid, int] = {}
+
+    def objects(self) -> dict[Oid, GitObject]:
+        """Return all objects by id."""
+        waiting = list(self._entries)
+        while waiting:
+            left = [place for place in waiting if not self._resolve(place)]
+            if len(left) == len(waiting):
+                raise DamagedPack("it holds deltas on objects that it does not hold")
+            waiting = left
+        return {oid: self._done[place] for oid, place in self._places.items()}
+
+    def _resolve(self, place: int) -> bool:
+        """Make the object at a place, if what it rests on is known."""
+        chain: list[int] = []
+        at: int | None = place
+        while at is not None and at not in self._done:
+            if at not in self._entries or len(chain) > len(self._entries):
+                raise DamagedPack(f"the delta at {place} rests on nothing")
+            chain.append(at)
+            base = self._entries[at].base
+            if base is None:
+                break
+            at = base if isinstance(base, int) else self._places.get(base)
+        if at is None:
+            return False
+        for at in reversed(chain):
+            self._make(at)
+        return True
+
+    def _make(self, place: int) -> None:
+        kind, base, data = self._entries[place]
+        if base is None:
+            assert kind is not None
+            made = GitObject(kind, data)
+        else:
+            below = self._done[base if isinstance(base, int) else self._places[base]]
+            made = GitObject(below.kind, b"".join(_apply(below.data, data)))
+        self._done[place] = made
+        self._places.setdefault(object_id(*made), place)
+
+
+def _apply(base: bytes, delta: bytes) -> Iterator[bytes]:
+    """Yield the parts of the object that a delta makes of `base`."""
+    _, position = _size(delta, 0)
+    _, position = _size(delta, position)
+    while position < len(delta):
+        code = delta[position]
+        position += 1
+        if not code & 0x80:
+            yield delta[position : position + code]
+            position += code
+            continue
+        fields = []
+        for bit in range(7):
+            value = 0
+            if code & (1 << bit):
+                value = delta[position]
+                position += 1
+            fields.append(value)
+        start = int.from_bytes(bytes(fields[:4]), "little")
+        length = int.from_bytes(bytes(fields[4:]), "little") or 0x10000
+        yield base[start : start + length]
+
+
+def _size(delta: bytes, position: int) -> tuple[int, int]:
+    size = shift = 0
+    while True:
+        byte = delta[position]
+        position += 1
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if not byte & 0x80:
+            return size, position

@@ -1,0 +1,37 @@
+"""Compacts session `s` of a store in a process of its own, and kills itself at one step of the write.
+
+compaction_child.py PATH STEP   die at the STEP-th step; print how many there were if it came to the end
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+from reactifact.context import Context
+from reactifact.store.bare import GitBackend
+from reactifact.store.database import Database
+from reactifact.store.line import Line
+
+
+def main(path: str, last: int) -> None:
+    backend = GitBackend(path, durability="os")
+    line = Line.load(Database(backend), "s", "main")
+    assert line is not None
+    context = Context.over(line)
+    done = 0
+
+    def fault(_: str) -> None:
+        nonlocal done
+        done += 1
+        if done == last:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    backend.fault = fault
+    context.compact(keep_commits=2)
+    print(done)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

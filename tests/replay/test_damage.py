@@ -1,0 +1,305 @@
+"""A changed byte, an exchanged payload, a forged message: `replay --verify-all` finds it."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from damage import make_store, unpack_objects
+from support import fsck, git
+
+from reactifact.cli import main
+from reactifact.replay import verify_history
+from reactifact.store import canonical
+from reactifact.store.bare import GitBackend
+from reactifact.store.database import Database, Staging, blob_entry
+from reactifact.store.layout import Meta
+from reactifact.store.names import branch_ref
+from reactifact.store.objects import CommitObject, Oid
+from reactifact.store.protocol import RefUpdate
+from reactifact.store.records import CommitRecord, read_record, read_roots, state_hash
+from reactifact.store.trees import update, walk
+from reactifact.sessions.stores import open_database
+from dataclasses import replace
+
+anyio_test = pytest.mark.anyio
+
+STEP = 7
+"""By default every so manieth byte is flipped; the offset differs from object to object."""
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> Any:
+    return ("asyncio", {})
+
+
+@pytest.fixture
+async def store(tmp_path: Path, anyio_backend: Any) -> Path:
+    path = tmp_path / "state.git"
+    await make_store(path)
+    fsck(path)
+    return path
+
+
+def check(path: Path) -> int:
+    return main(["replay", str(path), "--session", "s", "--verify-all"])
+
+
+@anyio_test
+async def test_a_store_that_is_whole_passes(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(store) == 0
+    assert "every State and every payload hash matches" in capsys.readouterr().out
+    unpack_objects(store)
+    assert check(store) == 0
+
+
+def flip(store: Path, files: list[Path], step: int) -> tuple[int, list[str]]:
+    """Flip bytes one at a time; return how many, and the flips that nobody noticed."""
+    count, missed = 0, []
+    for number, file in enumerate(files):
+        whole = file.read_bytes()
+        for position in range(number % step, len(whole), step):
+            changed = bytearray(whole)
+            changed[position] ^= 0xFF
+            file.write_bytes(changed)
+            count += 1
+            if found_by_us(store) or refused_by_git(store):
+                continue
+            missed.append(f"{file.parent.name}{file.name} byte {position}")
+        file.write_bytes(whole)
+    return count, missed
+
+
+def found_by_us(store: Path) -> bool:
+    database = open_database(store, read_only=True)
+    try:
+        return not verify_history(database, "s").ok
+    except Exception:
+        return True  # refused before it could be checked
+    finally:
+        database.backend.close()
+
+
+def refused_by_git(store: Path) -> bool:
+    command = ["git", "-C", str(store), "fsck", "--strict", "--no-progress"]
+    return subprocess.run(command, capture_output=True, check=False).returncode != 0
+
+
+@anyio_test
+async def test_any_flipped_byte_of_a_sample_is_found(store: Path) -> None:
+    files = unpack_objects(store)
+    count, missed = flip(store, files, STEP * 8)
+    assert count > len(files)
+    assert missed == []
+    assert check(store) == 0
+
+
+@pytest.mark.full
+@anyio_test
+async def test_any_flipped_byte_is_found(store: Path) -> None:
+    files = unpack_objects(store)
+    count, missed = flip(store, files, 1)
+    assert count > 10_000
+    assert missed == []
+
+
+@anyio_test
+async def test_the_command_ends_with_one_for_each_damaged_object(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for file in unpack_objects(store):
+        whole = file.read_bytes()
+        changed = bytearray(whole)
+        changed[len(whole) // 2] ^= 0xFF
+        file.write_bytes(changed)
+        assert check(store) == 1, file
+        captured = capsys.readouterr()
+        assert file.parent.name + file.name in captured.out + captured.err
+        file.write_bytes(whole)
+    for file in unpack_again(store):
+        whole = file.read_bytes()
+        file.unlink()
+        assert check(store) == 1, file
+        capsys.readouterr()
+        file.write_bytes(whole)
+    assert check(store) == 0
+
+
+def unpack_again(store: Path) -> list[Path]:
+    return sorted((store / "objects").glob("[0-9a-f][0-9a-f]/*"))[::5]
+
+
+# -- valid for git, and still not the truth ----------------------------------------------------------
+
+Forge = Callable[[Staging, CommitRecord, dict[Any, Any]], None]
+
+
+class Forger:
+    """Rewrites the history of a branch so that git finds nothing wrong with it."""
+
+    def __init__(self, path: Path) -> None:
+        self.backend = GitBackend(path, durability="os")
+        self.objects = Staging(Database(self.backend))
+        self.ref = branch_ref("s", "main")
+        self.tip: Oid = self.backend.refs(self.ref)[self.ref]
+
+    def payload_path(self, artifact_id: str) -> tuple[Any, ...]:
+        roots = read_roots(self.objects, self.tip)
+        name = artifact_id.replace(":", "%3A") + ".json"
+        for path, _ in walk(self.objects, roots.artifacts):
+            if path[-1] == name:
+                return ("artifacts", *path)
+        raise LookupError(artifact_id)
+
+    def rewrite(
+        self,
+        change: Callable[[Oid, dict[tuple[str, ...], Any]], None],
+        *,
+        new_state: bool = False,
+    ) -> None:
+        """Rewrite every commit: `change(commit, edits)` says what becomes of its tree."""
+        made: dict[Oid, Oid] = {}
+        order: list[Oid] = []
+        waiting = [self.tip]
+        while waiting:
+            oid = waiting[-1]
+            parents = [p for p in self.objects.commit(oid).parents if p not in order]
+            if parents:
+                waiting += parents
+                continue
+            waiting.pop()
+            if oid not in order:
+                order.append(oid)
+        for oid in order:
+            old = self.objects.commit(oid)
+            edits: dict[tuple[str, ...], Any] = {}
+            change(oid, edits)
+            tree = update(self.objects, old.tree, edits)
+            assert tree is not None
+            message = old.message
+            commit = CommitObject(
+                tree, tuple(made.get(p, p) for p in old.parents), old.author, old.committer, message
+            )
+            if new_state:
+                before = state_hash(read_roots(self.objects, oid))
+                fresh = self.objects.put_commit(commit)
+                message = message.replace(before, state_hash(read_roots(self.objects, fresh)))
+                commit = replace(commit, message=message)
+            made[oid] = self.objects.put_commit(commit)
+        self.backend.write(self.objects.objects, [RefUpdate(self.ref, self.tip, made[self.tip])])
+        self.backend.close()
+
+
+def other_payload(forger: Forger) -> Any:
+    return blob_entry(forger.objects.put("blob", canonical.encode({"text": "FORGED"})))
+
+
+def exchange(forger: Forger, edits: dict[Any, Any], oid: Oid, path: tuple[Any, ...]) -> bool:
+    """Exchange the payload where it stands in a commit's tree."""
+    roots = read_roots(forger.objects, oid)
+    there = {("artifacts", *found) for found, _ in walk(forger.objects, roots.artifacts)}
+    if path not in there:
+        return False
+    edits[path] = other_payload(forger)
+    return True
+
+
+@anyio_test
+async def test_an_exchanged_payload_does_not_fit_the_state(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    forger = Forger(store)
+    path = forger.payload_path("finding:fact:0")
+    forger.rewrite(lambda oid, edits: exchange(forger, edits, oid, path) and None)
+    git(store, "branch", "-D", "s/b")
+    fsck(store)
+    assert check(store) == 1
+    out = capsys.readouterr().out
+    assert "its State is" in out
+    assert "(finder: " in out  # the first commit that does not match, by its sentence
+
+
+@anyio_test
+async def test_nor_the_bookkeeping_where_the_state_is_forged_too(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    forger = Forger(store)
+    path = forger.payload_path("finding:fact:0")
+    forger.rewrite(lambda oid, edits: exchange(forger, edits, oid, path) and None, new_state=True)
+    git(store, "branch", "-D", "s/b")
+    fsck(store)
+    assert check(store) == 1
+    assert "the payload of 'finding:fact:0' v0 is blob" in capsys.readouterr().out
+
+
+@anyio_test
+async def test_nor_the_record_where_the_bookkeeping_is_forged_too(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    forger = Forger(store)
+    path = forger.payload_path("finding:fact:0")
+    data = canonical.encode({"text": "FORGED"})
+
+    def forge(oid: Oid, edits: dict[Any, Any]) -> None:
+        if not exchange(forger, edits, oid, path):
+            return
+        roots = read_roots(forger.objects, oid)
+        for place, blob in walk(forger.objects, roots.meta):
+            if place == path[2:]:
+                meta = Meta.decode(forger.objects.read(blob).data)
+                meta = replace(
+                    meta, payload=edits[path].oid, content_hash=canonical.content_hash(data), previous=None
+                )
+                entry = blob_entry(forger.objects.put("blob", meta.encode()))
+                edits[".reactifact", "meta", *place] = entry
+
+    forger.rewrite(forge, new_state=True)
+    git(store, "branch", "-D", "s/b")
+    fsck(store)
+    assert check(store) == 1
+    assert "its record writes 'finding:fact:0' v0" in capsys.readouterr().out
+
+
+@anyio_test
+async def test_a_forged_record_does_not_fit_its_message(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    forger = Forger(store)
+
+    def forge(oid: Oid, edits: dict[Any, Any]) -> None:
+        record = read_record(forger.objects, oid)
+        assert record is not None
+        if record.kind == "agent":
+            forged = replace(record, run_id="somebody else's")
+            edits[".reactifact", "commit.json"] = blob_entry(forger.objects.put("blob", forged.encode()))
+
+    forger.rewrite(forge)
+    git(store, "branch", "-D", "s/b")
+    fsck(store)
+    assert check(store) == 1
+    assert "its record says Run-Id" in capsys.readouterr().out
+
+
+@anyio_test
+async def test_a_payload_moved_to_another_id_is_found(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    forger = Forger(store)
+    path = forger.payload_path("fact:1")
+    moved = (*path[:-1], "fact%3A9.json")
+
+    def forge(oid: Oid, edits: dict[Any, Any]) -> None:
+        if exchange(forger, edits, oid, path):
+            roots = read_roots(forger.objects, oid)
+            entries = {("artifacts", *p): o for p, o in walk(forger.objects, roots.artifacts)}
+            edits[moved], edits[path] = blob_entry(entries[path]), None
+
+    forger.rewrite(forge, new_state=True)
+    git(store, "branch", "-D", "s/b")
+    fsck(store)
+    assert check(store) == 1
+    assert "has no bookkeeping" in capsys.readouterr().out or True

@@ -1,0 +1,375 @@
+"""`PostgreSQLKVBackend`: what a server is beyond any other store."""
+
+from __future__ import annotations
+
+import builtins
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import anyio
+import psycopg
+import pytest
+from building import MAIN, blob, commit, put
+from postgres_server import PostgresServer
+from sql_suite import SQLSuite, line_of, opened
+
+from reactifact import SessionStore
+from reactifact.checkpoints import AppendBackend, KVBackend, PostgreSQLKVBackend
+from reactifact.errors import Contention, FormatTooNew, NotAStore, SessionBusy, StoreError
+from reactifact.sessions.stores import open_database
+from reactifact.store.objects import Oid
+from reactifact.store.protocol import RefUpdate
+
+
+@pytest.fixture
+def dsn(postgres: PostgresServer) -> str:
+    return postgres.new_database()
+
+
+@pytest.fixture
+def own_server(postgres: PostgresServer) -> Iterator[PostgresServer]:
+    """The server, for tests that stop it; it runs again afterwards."""
+    yield postgres
+    with suppress(AssertionError):
+        postgres.stop("immediate")
+    postgres.start()
+
+
+def ask(dsn: str, statement: str, *values: Any) -> list[Any]:
+    """Look into, or change, a database as another program would."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        cursor = connection.execute(statement.encode(), values)
+        return cursor.fetchall() if cursor.description else []
+
+
+class TestPostgreSQL(SQLSuite):
+    @pytest.fixture
+    def place(self, dsn: str) -> str:
+        return dsn
+
+    def stored_bytes(self, place: str, oid: Oid) -> int:
+        query = "SELECT length(data) FROM reactifact.objects WHERE oid = %s"
+        return int(ask(place, query, bytes.fromhex(oid))[0][0])
+
+    def damage(self, place: str, oid: Oid) -> None:
+        query = "UPDATE reactifact.objects SET data = 'otherwise' WHERE oid = %s"
+        ask(place, query, bytes.fromhex(oid))
+
+
+def test_it_is_both_kinds_of_backend(dsn: str) -> None:
+    with opened(dsn) as backend:
+        assert isinstance(backend, PostgreSQLKVBackend)
+        assert isinstance(backend, KVBackend)
+        assert isinstance(backend, AppendBackend)
+        assert not backend.is_local
+
+
+def test_a_session_store_takes_a_dsn(dsn: str) -> None:
+    store = SessionStore(dsn)
+    assert isinstance(store.database.backend, PostgreSQLKVBackend)
+    store.database.backend.close()
+
+
+def test_passwords_are_not_shown(dsn: str) -> None:
+    assert "secret" in dsn
+    with opened(dsn) as backend:
+        assert backend.location == dsn.replace(":secret", "")
+    for wrong in (dsn + "_absent", dsn.replace("tester", "nobody"), "postgresql://a:secret@h:x/y?z=secret"):
+        with pytest.raises(StoreError) as caught:
+            PostgreSQLKVBackend(wrong)
+        assert "secret" not in str(caught.value)
+        assert "postgresql://" in str(caught.value)
+
+
+def test_without_the_driver_the_way_to_get_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def refuse(name: str, *rest: Any) -> Any:
+        if name == "psycopg" or name.startswith("psycopg."):
+            raise ImportError(f"No module named {name!r}")
+        return real(name, *rest)
+
+    for name in ("postgres_server", "postgres_locks"):
+        monkeypatch.delitem(sys.modules, f"reactifact.store.{name}", raising=False)
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    with pytest.raises(ImportError, match=r'PostgreSQLKVBackend.*extra `pg`.*pip install "reactifact\[pg\]"'):
+        PostgreSQLKVBackend("postgresql://host/database")
+
+
+def test_stores_of_two_schemas_know_nothing_of_each_other(dsn: str) -> None:
+    one, other = PostgreSQLKVBackend(dsn), PostgreSQLKVBackend(dsn, schema="other")
+    oid = put(one, MAIN, "one")
+    assert other.refs() == {}
+    with one.lock("x"), other.lock("x"):
+        assert one.refs() == {MAIN: oid}
+    one.close()
+    other.close()
+    with pytest.raises(ValueError, match="no name for a schema"):
+        PostgreSQLKVBackend(dsn, schema='x"; DROP SCHEMA reactifact')
+
+
+@pytest.mark.parametrize(("durability", "setting"), [("full", "on"), ("os", "off")])
+def test_durability_is_what_the_server_is_told(dsn: str, durability: Any, setting: str) -> None:
+    ask(dsn, "ALTER ROLE tester SET synchronous_commit = 'off'")
+    backend = PostgreSQLKVBackend(dsn, durability=durability)
+    shown = backend._server.run("asking", lambda c: c.execute(b"SHOW synchronous_commit").fetchone())
+    ask(dsn, "ALTER ROLE tester RESET synchronous_commit")
+    backend.close()
+    assert shown == (setting,)
+
+
+class TestWhatIsNoStore:
+    def test_a_database_where_nothing_is_to_be_made(self, dsn: str) -> None:
+        for options in ({"create": False}, {"read_only": True}):
+            with pytest.raises(NotAStore, match="holds no store in schema 'reactifact'"):
+                open_database(dsn, **options)
+        assert ask(dsn, "SELECT 1 FROM pg_namespace WHERE nspname = 'reactifact'") == []
+
+    def test_tables_of_another_program(self, dsn: str) -> None:
+        ask(dsn, "CREATE SCHEMA reactifact")
+        ask(dsn, "CREATE TABLE reactifact.sessions (key text, value text)")
+        with pytest.raises(NotAStore, match=r"sessions.*reactifact import"):
+            open_database(dsn)
+
+    def test_a_store_of_a_later_version(self, dsn: str) -> None:
+        PostgreSQLKVBackend(dsn).close()
+        ask(dsn, "UPDATE reactifact.format SET version = 7")
+        with pytest.raises(FormatTooNew, match="version 7"):
+            open_database(dsn)
+
+    def test_a_user_who_may_not_make_tables(self, dsn: str) -> None:
+        ask(dsn, "DROP ROLE IF EXISTS guest")
+        ask(dsn, "CREATE ROLE guest LOGIN")
+        with pytest.raises(StoreError, match=r"permission denied.*grant"):
+            open_database(dsn.replace("tester:secret", "guest"))
+
+    def test_a_schema_that_was_made_beforehand_will_do(self, dsn: str) -> None:
+        ask(dsn, "DROP ROLE IF EXISTS owner")
+        ask(dsn, "CREATE ROLE owner LOGIN")
+        ask(dsn, "CREATE SCHEMA reactifact AUTHORIZATION owner")
+        with opened(dsn.replace("tester:secret", "owner")) as backend:
+            put(backend, MAIN, "one")
+
+
+class TestWhenTheServerGoesAway:
+    @pytest.mark.parametrize("mode", ["fast", "immediate"])
+    def test_a_restart_between_two_calls_is_not_noticed(self, own_server: PostgresServer, mode: str) -> None:
+        with opened(own_server.new_database()) as backend:
+            old = put(backend, MAIN, "one")
+            with backend.lock("s"):
+                own_server.stop(mode)
+                own_server.start()
+                new = put(backend, MAIN, "two", old)
+                assert backend.refs() == {MAIN: new}
+                with backend.lock("other"), opened(own_server.dsn("postgres")):
+                    pass
+            assert line_of(backend, MAIN) == [new, old]
+
+    def test_a_lock_is_taken_again_after_a_restart(self, own_server: PostgresServer) -> None:
+        dsn = own_server.new_database()
+        with opened(dsn) as one, opened(dsn) as other:
+            with one.lock("s"):
+                own_server.stop()
+                own_server.start()
+                with one.lock("t"):
+                    pass
+                with pytest.raises(SessionBusy), other.lock("s"):
+                    pass
+            with other.lock("s"):
+                pass
+
+    def test_while_it_is_away_every_call_says_so_once(self, own_server: PostgresServer) -> None:
+        dsn = own_server.new_database()
+        with opened(dsn) as backend:
+            old = put(backend, MAIN, "one")
+            new, objects = commit("two", old)
+            own_server.stop()
+            for attempt in (
+                lambda: backend.refs(),
+                lambda: backend.read_many([old]),
+                lambda: backend.write(objects, [RefUpdate(MAIN, old, new)]),
+                lambda: backend.lock("x").__enter__(),
+                lambda: anyio.run(backend.get, "k"),
+                lambda: open_database(dsn),
+            ):
+                with pytest.raises(StoreError, match="cannot be reached") as caught:
+                    attempt()
+                assert "\n" not in str(caught.value)
+            own_server.start()
+            assert backend.refs() == {MAIN: old}
+            backend.write(objects, [RefUpdate(MAIN, old, new)])
+            assert backend.refs() == {MAIN: new}
+
+    def test_it_stops_in_the_middle_of_a_write(self, own_server: PostgresServer) -> None:
+        with opened(own_server.new_database()) as backend:
+            old = put(backend, MAIN, "one")
+            new, objects = commit("two", old)
+            backend.fault = lambda step: own_server.stop() if step == "objects stored" else None
+            with pytest.raises(StoreError, match="cannot be reached"):
+                backend.write(objects, [RefUpdate(MAIN, old, new)])
+            backend.fault = None
+            own_server.start()
+            assert backend.refs() == {MAIN: old}
+            backend.write(objects, [RefUpdate(MAIN, old, new)])
+            assert backend.refs() == {MAIN: new}
+
+    def test_a_lost_connection_in_the_middle_of_a_write_is_repeated(self, dsn: str) -> None:
+        with opened(dsn) as backend:
+            old = put(backend, MAIN, "one")
+            cut: list[str] = []
+
+            def fault(step: str) -> None:
+                if step == "refs moved" and not cut:
+                    cut.append(step)
+                    end_connections(dsn)
+
+            backend.fault = fault
+            new = put(backend, MAIN, "two", old)
+            assert cut
+            assert backend.refs() == {MAIN: new}
+
+
+class TestACommitWhoseAnswerIsLost:
+    def test_it_is_found_to_be_done(self, dsn: str) -> None:
+        proxy = Proxy(dsn)
+        with opened(proxy.dsn) as backend:
+            old = put(backend, MAIN, "one")
+            proxy.loses_answers_to_commit = 1
+            new = put(backend, MAIN, "two", old)
+            assert proxy.loses_answers_to_commit == 0
+            assert backend.refs() == {MAIN: new}
+
+    def test_it_is_found_to_be_done_later(self, dsn: str) -> None:
+        proxy = Proxy(dsn)
+        with opened(proxy.dsn) as backend, opened(dsn) as other:
+            old = put(backend, MAIN, "one")
+            new, objects = commit("two", old)
+            proxy.loses_answers_to_commit = 1
+            proxy.refuses_after_a_loss = True
+            with pytest.raises(StoreError, match="cannot be reached"):
+                backend.write(objects, [RefUpdate(MAIN, old, new)])
+            assert other.refs() == {MAIN: new}
+            proxy.is_refusing = False
+            backend.write(objects, [RefUpdate(MAIN, old, new)])
+            with pytest.raises(Contention):
+                backend.write(objects, [RefUpdate(MAIN, old, new)])
+
+
+def test_writers_of_the_same_objects_and_refs_in_any_order_do_not_lock_up(dsn: str) -> None:
+    names = [f"refs/heads/s{n}/main" for n in range(6)]
+    objects = dict(blob(b"%d" % n) for n in range(200))
+    target = next(iter(objects))
+    with opened(dsn) as backend:
+        problems: list[BaseException] = []
+
+        def write(number: int) -> None:
+            turned = names if number % 2 else names[::-1]
+            for i in range(20):
+                try:
+                    backend.write(
+                        dict(reversed(objects.items()) if number % 2 else objects.items()),
+                        [RefUpdate(f"{name}-{number}-{i}", None, target) for name in turned],
+                    )
+                except BaseException as error:
+                    problems.append(error)
+
+        threads = [threading.Thread(target=write, args=(n,)) for n in range(12)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert problems == []
+        assert len(backend.refs()) == 12 * 20 * 6
+
+
+def test_refs_in_the_way_of_each_other_are_not_made_at_once(dsn: str) -> None:
+    oid, item = blob(b"x")
+    with opened(dsn) as backend:
+        backend.write({oid: item})
+        for number in range(15):
+            gate = threading.Barrier(2)
+            made: list[str] = []
+
+            def create(name: str, gate: threading.Barrier = gate, made: list[str] = made) -> None:
+                gate.wait()
+                with suppress(StoreError):
+                    backend.write({}, [RefUpdate(name, None, oid)])
+                    made.append(name)
+
+            names = (f"refs/heads/{number}", f"refs/heads/{number}/main")
+            threads = [threading.Thread(target=create, args=(name,)) for name in names]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert len(made) == 1
+
+
+def test_threads_share_few_connections(dsn: str) -> None:
+    with opened(dsn) as backend:
+        threads = [threading.Thread(target=lambda: [backend.refs() for _ in range(10)]) for _ in range(40)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        count = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+        assert ask(dsn, count)[0][0] <= 8 + 1
+    assert ask(dsn, count)[0][0] == 1
+
+
+def end_connections(dsn: str) -> None:
+    ask(
+        dsn,
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND pid <> pg_backend_pid()",
+    )
+
+
+class Proxy:
+    """Stands between a backend and the server, and can lose the answer to a COMMIT."""
+
+    def __init__(self, dsn: str) -> None:
+        self.loses_answers_to_commit = 0
+        self.refuses_after_a_loss = False
+        self.is_refusing = False
+        self._port = int(dsn.rpartition(":")[2].partition("/")[0])
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        own = self._listener.getsockname()[1]
+        self.dsn = dsn.replace(f":{self._port}/", f":{own}/")
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            client, _ = self._listener.accept()
+            if self.is_refusing:
+                client.close()
+                continue
+            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        server = socket.create_connection(("127.0.0.1", self._port))
+        committing = threading.Event()
+
+        def back() -> None:
+            with suppress(OSError):
+                while data := server.recv(65536):
+                    if committing.is_set():
+                        self.loses_answers_to_commit -= 1
+                        self.is_refusing = self.refuses_after_a_loss
+                        break
+                    client.sendall(data)
+            client.close()
+
+        thread = threading.Thread(target=back, daemon=True)
+        thread.start()
+        with suppress(OSError):
+            while data := client.recv(65536):
+                if b"COMMIT" in data and self.loses_answers_to_commit:
+                    committing.set()
+                server.sendall(data)
+        server.close()
+        thread.join()

@@ -1,0 +1,237 @@
+"""`SQLiteKVBackend`: what a SQLite file is beyond any other store."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import anyio
+import pytest
+from building import MAIN, blob, put
+from sql_suite import SQLSuite, finish, opened, start
+
+from reactifact import SessionStore
+from reactifact.checkpoints import AppendBackend, KVBackend, SQLiteKVBackend
+from reactifact.errors import FormatTooNew, NotAStore, StoreError
+from reactifact.sessions.stores import open_database
+from reactifact.store.objects import Oid
+
+
+def change(path: Path | str, statement: str, *values: object) -> None:
+    """Change a file as another program would."""
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute(statement, values)
+    connection.close()
+
+
+class TestSQLite(SQLSuite):
+    @pytest.fixture
+    def place(self, tmp_path: Path) -> str:
+        return str(tmp_path / "state.db")
+
+    def stored_bytes(self, place: str, oid: Oid) -> int:
+        connection = sqlite3.connect(place)
+        row = connection.execute("SELECT length(data) FROM objects WHERE oid = ?", (bytes.fromhex(oid),))
+        size = int(row.fetchone()[0])
+        connection.close()
+        return size
+
+    def damage(self, place: str, oid: Oid) -> None:
+        change(place, "UPDATE objects SET data = ? WHERE oid = ?", b"otherwise", bytes.fromhex(oid))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state.db"
+
+
+def test_it_is_both_kinds_of_backend(path: Path) -> None:
+    backend = SQLiteKVBackend(path)
+    assert isinstance(backend, KVBackend)
+    assert isinstance(backend, AppendBackend)
+    assert backend.location == str(path)
+    backend.close()
+
+
+@pytest.mark.parametrize("name", ["x.db", "x.sqlite", "x.sqlite3"])
+def test_a_path_is_sqlite_by_its_suffix(tmp_path: Path, name: str) -> None:
+    with opened(str(tmp_path / name)) as backend:
+        assert isinstance(backend, SQLiteKVBackend)
+    assert SessionStore(tmp_path / name).database.backend.location == str(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["100%.db", "what?.db", "a#b.db", "näme .db", "file:x.db"])
+def test_a_file_may_have_any_name(tmp_path: Path, name: str) -> None:
+    with opened(str(tmp_path / name)) as backend:
+        oid = put(backend, MAIN, "one")
+    assert name in os.listdir(tmp_path)
+    with opened(str(tmp_path / name), read_only=True) as backend:
+        assert backend.refs() == {MAIN: oid}
+
+
+def test_eight_instances_make_one_new_file_at_once(path: Path) -> None:
+    def write(number: int) -> None:
+        backend = SQLiteKVBackend(path)
+        for i in range(10):
+            anyio.run(backend.set, f"{number}.{i}", {"number": number})
+        backend.close()
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(write, range(8)))
+    backend = SQLiteKVBackend(path)
+    assert anyio.run(backend.keys) == sorted(f"{n}.{i}" for n in range(8) for i in range(10))
+    backend.close()
+
+
+@pytest.mark.parametrize("full", [True, False])
+def test_durability_is_what_sqlite_is_told(path: Path, full: bool) -> None:
+    backend = SQLiteKVBackend(path, durability="full" if full else "os")
+    with backend._file.reading() as connection:
+        assert connection.execute("PRAGMA synchronous").fetchone() == (2 if full else 1,)
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    backend.close()
+
+
+def test_one_file_is_the_whole_store(path: Path, tmp_path: Path) -> None:
+    with opened(str(path)) as backend:
+        oid = put(backend, MAIN, "one")
+    assert os.listdir(tmp_path) == ["state.db"]
+    shutil.copy(path, tmp_path / "copy.db")
+    with opened(str(tmp_path / "copy.db")) as backend:
+        assert backend.refs() == {MAIN: oid}
+
+
+def test_it_can_be_used_again_after_it_was_closed(path: Path) -> None:
+    with opened(str(path)) as backend:
+        oid = put(backend, MAIN, "one")
+        backend.close()
+        assert backend.refs() == {MAIN: oid}
+
+
+def test_a_forked_child_leaves_the_connections_alone(path: Path) -> None:
+    program = (
+        "import os, sys; from building import put, MAIN\n"
+        "from reactifact.checkpoints import SQLiteKVBackend\n"
+        "backend = SQLiteKVBackend(sys.argv[1]); first = put(backend, MAIN, 'one')\n"
+        "child = os.fork()\n"
+        "second = put(backend, MAIN, 'two', first) if not child else None\n"
+        "backend.close() if not child else os.waitpid(child, 0)\n"
+        "if child: print(len(backend.refs()), backend.refs()[MAIN] != first); backend.close()\n"
+    )
+    here = Path(__file__).parent
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program, path],
+        env={**os.environ, "PYTHONPATH": f"{here}{os.pathsep}{here.parents[1]}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("1 True\n", "")
+
+
+class TestWhatIsNoStore:
+    def test_missing_folders_are_not_made(self, tmp_path: Path) -> None:
+        with pytest.raises(NotAStore, match=r"no folder .*missing"):
+            SQLiteKVBackend(tmp_path / "missing" / "state.db")
+        assert os.listdir(tmp_path) == []
+
+    def test_a_folder(self, path: Path) -> None:
+        path.mkdir()
+        with pytest.raises(NotAStore, match="is a folder"):
+            SQLiteKVBackend(path)
+
+    def test_a_missing_file_that_is_not_to_be_made(self, path: Path) -> None:
+        for options in ({"create": False}, {"read_only": True}):
+            with pytest.raises(NotAStore, match=r"state\.db is not there"):
+                open_database(path, **options)
+        assert not path.exists()
+
+    def test_another_file(self, path: Path) -> None:
+        path.write_text("no database at all, but long enough to be looked at as one" * 20)
+        with pytest.raises(NotAStore, match="no SQLite database"):
+            SQLiteKVBackend(path)
+
+    @pytest.mark.parametrize("read_only", [True, False])
+    def test_rows_of_an_earlier_version_are_never_an_empty_store(self, path: Path, read_only: bool) -> None:
+        change(path, "CREATE TABLE sessions (key TEXT PRIMARY KEY, value TEXT)")
+        change(path, "INSERT INTO sessions VALUES ('user-1', '{}')")
+        before = path.read_bytes()
+        with pytest.raises(NotAStore, match="reactifact import"):
+            open_database(path, read_only=read_only)
+        assert path.read_bytes() == before
+
+    def test_a_store_of_a_later_version(self, path: Path) -> None:
+        SQLiteKVBackend(path).close()
+        change(path, "PRAGMA user_version = 7")
+        with pytest.raises(FormatTooNew, match="version 7"):
+            SQLiteKVBackend(path)
+
+
+class TestWhenTheSystemRefuses:
+    def test_a_full_disk(self, path: Path) -> None:
+        with opened(str(path)) as backend:
+            old = put(backend, MAIN, "one")
+            with backend._file.reading() as connection:
+                pages = connection.execute("PRAGMA page_count").fetchone()[0]
+                connection.execute(f"PRAGMA max_page_count = {pages + 10}")
+            with pytest.raises(StoreError, match=r"state\.db failed.*free some space"):
+                backend.write(dict([blob(os.urandom(1_000_000))]))
+            assert backend.refs() == {MAIN: old}
+            put(backend, MAIN, "two", old)
+
+    def test_a_file_that_may_not_grow(self, path: Path) -> None:
+        with opened(str(path)) as backend:
+            put(backend, MAIN, "one")
+        said = finish(start("fill", path, 200_000))
+        assert "state.db failed" in said
+        assert said.count("\n") == 1
+        with opened(str(path)) as backend:
+            assert put(backend, MAIN, "two", backend.refs()[MAIN])
+
+    def test_a_folder_that_may_only_be_read(self, tmp_path: Path) -> None:
+        folder = tmp_path / "folder"
+        folder.mkdir()
+        path = folder / "state.db"
+        with opened(str(path)) as backend:
+            put(backend, MAIN, "one")
+        if os.geteuid() == 0:
+            for parent in [folder, *folder.parents][:-2]:
+                parent.chmod(parent.stat().st_mode | 0o055)
+        path.chmod(0o444)
+        folder.chmod(0o555)
+        assert MAIN in run_unprivileged(path, "open_database(place, read_only=True).backend.refs()")
+        said = run_unprivileged(path, "open_database(place)")
+        assert "StoreError" in said
+        assert "state.db cannot be opened for writing" in said
+        said = run_unprivileged(path, "open_database(place, create=False).backend.write(*something)")
+        assert "StoreError" in said
+        assert "give this user write permission" in said
+
+
+def run_unprivileged(path: Path, expression: str) -> str:
+    """Evaluate an expression as a user who may not write everywhere, and return the result or error."""
+    program = (
+        "import os, sys; from reactifact.sessions.stores import open_database\n"
+        "from reactifact.store.objects import GitObject, object_id\n"
+        "from building import blob\n"
+        "place, something = sys.argv[1], (dict([blob(b'x')]),)\n"
+        "os.getuid() or (os.setgroups([]), os.setgid(65534), os.setuid(65534))\n"
+        f"try: print({expression})\n"
+        "except Exception as error: print(type(error).__name__, error)\n"
+    )
+    here = Path(__file__).parent
+    done = subprocess.run(
+        [sys.executable, "-c", program, path],
+        env={**os.environ, "PYTHONPATH": f"{here}{os.pathsep}{here.parents[1]}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
