@@ -55,11 +55,13 @@ async def in_thread(function: Callable[[Unpack[Args]], T], *args: *Args) -> T:
 
 
 async def short_call(is_local: bool, function: Callable[[Unpack[Args]], T], *args: *Args) -> T:
-    """Make a call that is over in microseconds on a local store: there on the loop, else in a thread.
+    """Make a call that is over in microseconds on a local store: on the loop where nothing else runs.
 
-    A hop to a thread and back costs more than taking a lock or reading a ref of a local store.
+    A hop to a thread and back costs more than taking a lock or reading a ref of a local store. But
+    each system call gives the interpreter's lock away, and getting it back from a busy thread takes
+    up to 5 ms: beside other calls this one goes to a thread too.
     """
-    return function(*args) if is_local else await in_thread(function, *args)
+    return function(*args) if is_local and not _running else await in_thread(function, *args)
 
 
 async def _on_asyncio(function: Callable[[Unpack[Args]], T], *args: *Args) -> T:

@@ -109,3 +109,10 @@ def postgres() -> Iterator[PostgresServer]:
     server = PostgresServer(found)
     yield server
     server.remove()
+
+
+@pytest.fixture
+def postgres_dsn(postgres: PostgresServer) -> Iterator[str]:
+    """The DSN of an empty database."""
+    with postgres.database() as dsn:
+        yield dsn

@@ -6,7 +6,7 @@ actions with the ledger, the check for in-place changes, and the note of reads a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, MutableMapping
 from datetime import datetime
 from typing import Any
 from weakref import WeakValueDictionary
@@ -38,8 +38,8 @@ class Reading:
         self.listings: dict[str, ListingRecord] = {}
         self.is_tracking = False  # whether reads are noted
         self._loaded: set[str] = set()
-        self._live: WeakValueDictionary[str, Artifact[Any]] = WeakValueDictionary()
-        self._held: dict[str, Artifact[Any]] | None = {} if hold else None
+        self._live: MutableMapping[str, Artifact[Any]] = {} if hold else WeakValueDictionary()
+        self.is_private = hold  # of one execution: nobody else works on it, it can be taken back
 
     def get(self, artifact_id: str) -> Artifact[Any] | None:
         """Return a live artifact, or `None`; the look-up counts as a read."""
@@ -65,13 +65,8 @@ class Reading:
                 return known
         artifact = Artifact.stored(meta.id, self)
         self._point(artifact, meta)
-        self._remember(artifact)
-        return artifact
-
-    def _remember(self, artifact: Artifact[Any]) -> None:
         self._live[artifact.id] = artifact
-        if self._held is not None:
-            self._held[artifact.id] = artifact
+        return artifact
 
     def version_of(self, meta: Meta) -> int:
         """Return the version of an artifact as users see it: an action's deliveries count too."""

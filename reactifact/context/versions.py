@@ -66,9 +66,7 @@ def find_versions(
     return [_version(reading, stored) for stored in _matching(reading, model, content_hash)]
 
 
-def _matching(
-    reading: Reading, model: type[BaseModel] | None, content_hash: str | None
-) -> Iterator[Stored]:
+def _matching(reading: Reading, model: type[BaseModel] | None, content_hash: str | None) -> Iterator[Stored]:
     for artifact_id in reading.ids(model):
         for stored in reversed(list(reading.state.versions(artifact_id))):
             if content_hash in (None, stored.meta.content_hash):

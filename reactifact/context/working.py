@@ -108,7 +108,7 @@ class Working(Reading):
         return live
 
     def _note(self, operation: Operation) -> None:
-        if self._held is not None:
+        if self.is_private:
             self.direct.append(operation)
 
     def write(self, artifact_id: str, encoded: Encoded, origin: Origin, op_type: str) -> Meta:
@@ -154,8 +154,6 @@ class Working(Reading):
         live = self._live.pop(artifact_id, None)
         if live is not None and not live.is_loaded:
             _ = live.data  # a holder can still read it
-        if self._held is not None:
-            self._held.pop(artifact_id, None)
         meta = self.state.delete(artifact_id)
         self.emit(EventType.ARTIFACT_DELETED, self.type_of(stored.meta), artifact_id, origin.when)
         self.journal({"type": "delete", "artifact_id": artifact_id})
@@ -212,17 +210,12 @@ class Working(Reading):
 
     # -- trying again --------------------------------------------------------------------------
 
-    @property
-    def is_private(self) -> bool:
-        """Whether nobody but one execution works on this view, so that its changes can be taken back."""
-        return self._held is not None
-
     def savepoint(self) -> ViewSavepoint:
         """Return what `rollback` needs to come back to this moment. The view must be private."""
-        assert self._held is not None
+        assert self.is_private
         return ViewSavepoint(
             state=self.state.savepoint(),
-            held=dict(self._held),
+            held=dict(self._live),
             reads=frozenset(self.reads),
             operations=len(self.operations),
             events=len(self.events),
@@ -232,7 +225,7 @@ class Working(Reading):
 
     def rollback(self, to: ViewSavepoint) -> None:
         """Drop the changes since a savepoint. What was read stays read; artifacts are read anew."""
-        assert self._held is not None
+        assert self.is_private
         touched = set(self.state.changed)
         self.state.restore(to.state)
         del self.operations[to.operations :], self.events[to.events :], self.direct[to.direct :]
@@ -240,11 +233,10 @@ class Working(Reading):
         for artifact_id in touched & self.reads.keys() - to.reads:
             stored = self.state.stored(artifact_id)  # it was read at a version that is gone now
             self.reads[artifact_id] = -1 if stored is None else self.version_of(stored.meta)
-        known = {**self._held, **to.held}
-        self._held.clear()
+        known = {**self._live, **to.held}
         self._live.clear()
         for artifact_id, artifact in known.items():
             stored = self.state.stored(artifact_id)
             if stored is not None:
-                self._remember(artifact)
+                self._live[artifact_id] = artifact
                 self._point(artifact, stored.meta)

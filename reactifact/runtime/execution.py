@@ -69,8 +69,13 @@ class Result:
                 item.operation.artifact_id = item.artifact_id
 
 
-async def execute(context: Context, work: Work, new_view: Callable[[], Working], generation: int) -> Result:
-    """Run one agent on one event. Errors of the agent's code are kept in the result."""
+async def execute(
+    context: Context, work: Work, new_view: Callable[[], Working], before: Working, generation: int
+) -> Result:
+    """Run one agent on one event, in a new view of the snapshot that `before` shows unchanged.
+
+    Errors of the agent's code are kept in the result.
+    """
     if work.error is not None:
         result = Result.failed(work, work.error)
         with bind(agent=work.agent.name, generation=generation):
@@ -85,7 +90,7 @@ async def execute(context: Context, work: Work, new_view: Callable[[], Working],
     scope = Scope(context, view, effects)
     with entered(scope), bind(agent=work.agent.name, generation=generation):
         try:
-            result = await _run(context, work, view, new_view())
+            result = await _run(context, work, view, before)
             result.found.calls = scope.calls
         except Exception as error:
             result = Result.failed(work, error)

@@ -102,28 +102,28 @@ async def execute_all(
         return context.commits.new_view(shared=execution.snapshot)
 
     execution.results = [None] * len(execution.work)
-    waiting = _take_held(context, execution, view)
+    before = view()  # the snapshot as it was, for all executions to look up versions in
+    waiting = _take_held(context, execution, before)
     if limit is None and all(item.agent.concurrency_limit is None for _, item in waiting):
         for index, item in waiting:
             if not may_start():
                 return
             execution.executed += 1
-            execution.results[index] = await execute(context, item, view, number)
+            execution.results[index] = await execute(context, item, view, before, number)
         return
 
     async def start(index: int, item: Work) -> None:
         if may_start():
             execution.executed += 1
-            execution.results[index] = await execute(context, item, view, number)
+            execution.results[index] = await execute(context, item, view, before, number)
 
     await _run_concurrently(waiting, limit, start)
 
 
-def _take_held(context: Context, execution: Execution, view: Callable[[], Working]) -> list[tuple[int, Work]]:
+def _take_held(context: Context, execution: Execution, before: Working) -> list[tuple[int, Work]]:
     """Fill in the results an earlier try left behind; return the work that has to be done."""
     if not context.commits.held:
         return list(enumerate(execution.work))
-    before = view()
     left: dict[HeldKey, list[HeldResult]] = {}
     for found in context.commits.held:
         if found.is_valid(before):

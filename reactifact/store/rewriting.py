@@ -142,9 +142,7 @@ def _target(objects: Objects, oid: Oid) -> Oid | None:
     return inner if objects.read(inner).kind == "commit" else None
 
 
-def _moves(
-    staged: Staging, line: Line, own: str, refs: _Refs, commits: Mapping[Oid, Oid]
-) -> list[RefUpdate]:
+def _moves(staged: Staging, line: Line, own: str, refs: _Refs, commits: Mapping[Oid, Oid]) -> list[RefUpdate]:
     """Return every move; the line's own comes last, so that a lost race leaves it where it was."""
     moves = [
         RefUpdate(name, oid, commits[oid])

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from support import Note, Order, Outside, Place, commit, fsck, git, live, notifier
 
-from reactifact import Context, Runtime
+from reactifact import Context, ProduceCall, Runtime
 from reactifact.branching import BranchStore
 from reactifact.errors import ProtectedBranch, StaleSession
 
 pytestmark = pytest.mark.anyio
+
+
+def updating(text: str) -> Callable[[ProduceCall], object]:
+    return lambda call: call.effects.update(live(call.context, "a"), text=text)
 
 
 async def edited() -> Context:
@@ -18,8 +24,7 @@ async def edited() -> Context:
     context.create(Note(text="direct"), id="d")
     await commit(context, lambda call: call.effects.create(Note(text="1"), id="a"))
     for number in range(2, 5):
-        text = str(number)
-        await commit(context, lambda call: call.effects.update(live(call.context, "a"), text=text))
+        await commit(context, updating(str(number)))
     return context
 
 
@@ -70,9 +75,9 @@ async def test_links_of_dropped_commits_go_and_direct_ones_stay() -> None:
         context.create(Note(text=name), id=name)
     context.link("a", "kept", "b")
 
-    def relink(call: object) -> None:
-        call.effects.link("a", "made", "c")  # type: ignore[attr-defined]
-        call.effects.unlink("a", "kept", "b")  # type: ignore[attr-defined]
+    def relink(call: ProduceCall) -> None:
+        call.effects.link("a", "made", "c")
+        call.effects.unlink("a", "kept", "b")
 
     await commit(context, relink)
     context.link("b", "direct", "c")

@@ -6,24 +6,41 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support import Answer, Echo, Note, Order, Outside, Place, Question, answering_agents, commit
-from support import fsck, git, live, notifier
+from support import (
+    Answer,
+    Echo,
+    Note,
+    Order,
+    Outside,
+    Place,
+    Question,
+    answering_agents,
+    commit,
+    fsck,
+    git,
+    live,
+    notifier,
+)
 
-from reactifact import Context, MergeConflict, Runtime
+from reactifact import Context, MergeConflict, ProduceCall, Runtime
 from reactifact.audit import context_hash
 from reactifact.branching import BranchStore
 from reactifact.context.publishing import publish
 
 pytestmark = pytest.mark.anyio
 
+ME = ("-c", "user.name=t", "-c", "user.email=t@t.invalid")
+
 
 async def write(context: Context, text: str, artifact: str = "a", side: str = "kick") -> None:
     """Make one versioned commit that sets the text of an artifact; `side` keeps sides apart."""
 
-    def work(call: object) -> None:
-        found = call.context.get(artifact)  # type: ignore[attr-defined]
-        effects = call.effects  # type: ignore[attr-defined]
-        effects.create(Note(text=text), id=artifact) if found is None else effects.update(found, text=text)
+    def work(call: ProduceCall) -> None:
+        found = call.context.get(artifact)
+        if found is None:
+            call.effects.create(Note(text=text), id=artifact)
+        else:
+            call.effects.update(found, text=text)
 
     await commit(context, work, kick=f"kick:{side}")
 
@@ -103,9 +120,7 @@ async def test_a_queue_and_waiting_actions_survive(place: Place) -> None:
     assert [event.artifact_id for event in again.context.pending_events()][-1] == "q"
     again.context.retry_action("action:notify:o")
     world.failing.clear()
-    await Runtime(
-        again.context, [notifier(), *answering_agents()], session=again, dispatcher=world
-    ).arun()
+    await Runtime(again.context, [notifier(), *answering_agents()], session=again, dispatcher=world).arun()
     assert world.sent == ["notify:o"]
     assert len(again.context.list_artifacts(Answer)) == len(again.context.list_artifacts(Echo)) == 1
 
@@ -204,15 +219,29 @@ async def test_tags_and_notes_follow(git_place: Place) -> None:
     await session.save()
     branches = git_place.branches()
     await branches.tag("s", "three")
-    git(path, "-c", "user.name=t", "-c", "user.email=t@t.invalid", "tag", "-a", "-m", "note", "s/four", "s/main")
-    git(path, "-c", "user.name=t", "-c", "user.email=t@t.invalid", "notes", "add", "-m", "well done", "s/main")
+    git(
+        path,
+        "-c",
+        "user.name=t",
+        "-c",
+        "user.email=t@t.invalid",
+        "tag",
+        "-a",
+        "-m",
+        "note",
+        "s/four",
+        "s/main",
+    )
+    git(path, *ME, "notes", "add", "-m", "well done", "s/main")
     await written(session.context, 6)
     session.context.compact(keep_commits=1)
     git(path, "gc", "--prune=now", "--quiet")
     fsck(path)
     assert git(path, "notes", "show", "refs/tags/s/three").strip() == "well done"
     assert git(path, "rev-parse", "s/four^{commit}") == git(path, "rev-parse", "refs/tags/s/three")
-    assert git(path, "merge-base", "s/main", "refs/tags/s/three") == git(path, "rev-parse", "refs/tags/s/three")
+    assert git(path, "merge-base", "s/main", "refs/tags/s/three") == git(
+        path, "rev-parse", "refs/tags/s/three"
+    )
     assert int(git(path, "rev-list", "--count", "s/main")) < 8
 
 

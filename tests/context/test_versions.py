@@ -1,15 +1,22 @@
-"""Versions of artifacts over the store: absolute numbers, look-ups, clones, logged commits (API §2, §3, §34)."""
+"""Versions over the store: absolute numbers, look-ups, clones, logged commits (API §2, §3, §34)."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 from support import Note, Order, Place, SpecialNote, commit, live
 
-from reactifact import Context, Link
+from reactifact import Context, Link, ProduceCall
 from reactifact.commit import Commit, Write
 from reactifact.operations import Create
 
 pytestmark = pytest.mark.anyio
+
+
+def updating(text: str) -> Callable[[ProduceCall], object]:
+    return lambda call: call.effects.update(live(call.context, "a"), text=text)
 
 
 def numbered(count: int) -> Context:
@@ -24,15 +31,18 @@ async def test_versions_are_numbered_absolutely_however_much_is_kept(place: Plac
     session = await place.store().open("s")
     session.context.create(Note(text="0"), id="a")
     for number in range(1, 6):
-        text = str(number)
-        await commit(session.context, lambda call: call.effects.update(live(call.context, "a"), text=text))
+        await commit(session.context, updating(str(number)))
     session.context.compact(keep_commits=1, keep_versions=2)
     for context in (session.context, await place.load("s")):
         found = live(context, "a")
         assert (found.version, [old.text for old in found.history]) == (5, ["3", "4"])
         assert found.at(4).text == "4"
         assert found.diff(3, 5)["changed"]["text"] == {"old": "3", "new": "5"}
-        for ask in (lambda: found.at(2), lambda: context.artifact_version("a", 2), lambda: found.diff(2, 5)):
+        for ask in (
+            partial(found.at, 2),
+            partial(context.artifact_version, "a", 2),
+            partial(found.diff, 2, 5),
+        ):
             with pytest.raises(ValueError, match="versions before 3 were trimmed"):
                 ask()
         assert [v.version for v in context.version_history("a")] == [3, 4, 5]

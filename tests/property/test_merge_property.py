@@ -2,13 +2,13 @@
 
 Random branches, forks of forks, criss-cross merges, deletions and relations. Each merge is made in both
 directions on forks of the two sides and then for good; contents and conflicts are checked against the
-plain-Python table below, on a store in memory and in a bare repository.
+plain-Python table below, on stores in memory, in a bare repository and in a SQLite file.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -262,6 +262,9 @@ def run(root: Context, steps: list[tuple[str, int, int, int, str]]) -> World:
     return world
 
 
+# Making a failing history small takes longer than a test usually may.
+pytestmark = pytest.mark.timeout(900)
+
 numbers = st.integers(0, 20)
 kinds = st.sampled_from(["put"] * 4 + ["merge"] * 4 + ["fork"] * 2 + ["delete", "link", "unlink"])
 histories = st.lists(
@@ -277,37 +280,46 @@ def test_random_histories_in_memory(steps: list[tuple[str, int, int, int, str]])
     run(Context(), steps)
 
 
-counters = itertools.count()
-
-
-async def _in_git(path: Path, steps: list[tuple[str, int, int, int, str]]) -> tuple[World, list[Context]]:
-    session = await SessionStore(path, durability="os").open("s")
+async def _stored(path: Path, steps: list[tuple[str, int, int, int, str]]) -> tuple[World, list[Context]]:
+    """Run a history over a store; return it and its branches as another process reads them."""
+    sessions, branches = SessionStore(path, durability="os"), BranchStore(path, durability="os")
+    session = await sessions.open("s")
     world = run(session.context, steps)
     await session.save()
-    branches = BranchStore(path, durability="os")
     for number, branch in enumerate(world.branches[1:]):
         await branches.save_branch(branch.context, session_id="s", name=f"b{number}")
-    reopened = [await SessionStore(path, durability="os").load_session("s")]
-    names = await BranchStore(path, durability="os").list_branches("s")
-    reopened += [await BranchStore(path, durability="os").load_branch("s", name) for name in names]
+    await sessions.aclose()
+    await branches.aclose()
+    sessions, branches = SessionStore(path, durability="os"), BranchStore(path, durability="os")
+    reopened = [await sessions.load_session("s")]
+    reopened += [await branches.load_branch("s", name) for name in await branches.list_branches("s")]
+    for context in reopened:
+        assert context is not None
+        context.snapshot()  # read while the store is open
+        context.relations()
     return world, [context for context in reopened if context is not None]
 
 
-def test_random_histories_are_equal_in_git(tmp_path_factory: Any) -> None:
-    make: Callable[[], Path] = lambda: tmp_path_factory.mktemp("git") / f"{next(counters)}.git"  # noqa: E731
+@pytest.mark.parametrize("suffix", [".git", ".db"])
+def test_random_histories_are_equal_on_all_stores(
+    suffix: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    numbers_of_stores = itertools.count()
+    folder = tmp_path_factory.mktemp("stores")
 
     @given(histories)
     @settings(max_examples=max(5, settings().max_examples // 2))
     def compare(steps: list[tuple[str, int, int, int, str]]) -> None:
-        path = make()
+        path = folder / f"{next(numbers_of_stores)}{suffix}"
         memory = run(Context(), steps)
-        world, reopened = anyio.run(_in_git, path, steps)
+        world, reopened = anyio.run(_stored, path, steps)
         assert len(reopened) == len(world.branches)
         for here, stored, context in zip(memory.branches, world.branches, reopened, strict=True):
             assert (content(context), links_of(context)) == (stored.values, stored.links)
             if max(memory.most_bases, world.most_bases) <= 2:  # the order of more is that of random ids
                 here.context.commits.commit_direct()
                 assert state_of(context) == state_of(here.context)
-        fsck(path)
+        if suffix == ".git":
+            fsck(path)
 
     compare()

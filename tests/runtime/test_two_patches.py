@@ -21,6 +21,7 @@ from reactifact import (
     register_type,
 )
 from reactifact.errors import IntentConflict
+from reactifact.merging import as_set, counter, per_field
 
 pytestmark = pytest.mark.anyio
 
@@ -262,3 +263,34 @@ async def test_links_of_two_patches_are_united() -> None:
         agent("three", lambda call: call.effects.link("a", "cites", "b")),
     )
     assert [relation.target_id for relation in context.relations("a")] == ["b", "c"]
+
+
+class Post(BaseModel):
+    views: int = 0
+    tags: list[str] = []
+    title: str = ""
+
+
+register_type(Post, merge=per_field(views=counter, tags=as_set))
+
+
+async def test_the_ready_merge_functions_combine_two_patches() -> None:
+    context = Context()
+    context.create(Post(views=1, tags=["x"]), id="p")
+    runs = await run(
+        context,
+        updating("one", "p", views=2, tags=["x", "one"]),
+        updating("two", "p", views=2, tags=["x", "two"], title="named"),
+    )
+    assert live(context, "p").data == Post(views=3, tags=["x", "one", "two"], title="named")
+    assert runs == 2
+
+
+async def test_where_a_ready_merge_function_leaves_a_conflict_the_later_execution_runs_again() -> None:
+    context = Context()
+    context.create(Post(views=1), id="p")
+    runs = await run(
+        context, updating("one", "p", views=2, title="one"), updating("two", "p", views=5, title="two")
+    )
+    assert live(context, "p").data == Post(views=5, title="two")
+    assert runs == 3

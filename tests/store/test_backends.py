@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from conformance import BackendConformance, OpenBackend
-from postgres_server import PostgresServer
 
 from reactifact.store.bare import GitBackend
 from reactifact.store.memory import MemoryBackend
@@ -47,6 +46,5 @@ class TestSQLiteFullySynced(BackendConformance):
 
 class TestPostgreSQL(BackendConformance):
     @pytest.fixture
-    def open_backend(self, postgres: PostgresServer) -> OpenBackend:
-        dsn = postgres.new_database()
-        return lambda: PostgreSQLKVBackend(dsn)
+    def open_backend(self, postgres_dsn: str) -> OpenBackend:
+        return lambda: PostgreSQLKVBackend(postgres_dsn)

@@ -26,17 +26,16 @@ from reactifact.store.protocol import RefUpdate
 
 
 @pytest.fixture
-def dsn(postgres: PostgresServer) -> str:
-    return postgres.new_database()
+def dsn(postgres_dsn: str) -> str:
+    return postgres_dsn
 
 
 @pytest.fixture
 def own_server(postgres: PostgresServer) -> Iterator[PostgresServer]:
     """The server, for tests that stop it; it runs again afterwards."""
     yield postgres
-    with suppress(AssertionError):
-        postgres.stop("immediate")
-    postgres.start()
+    if not postgres.is_running():
+        postgres.start()
 
 
 def ask(dsn: str, statement: str, *values: Any) -> list[Any]:
@@ -157,8 +156,10 @@ class TestWhatIsNoStore:
 
 class TestWhenTheServerGoesAway:
     @pytest.mark.parametrize("mode", ["fast", "immediate"])
-    def test_a_restart_between_two_calls_is_not_noticed(self, own_server: PostgresServer, mode: str) -> None:
-        with opened(own_server.new_database()) as backend:
+    def test_a_restart_between_two_calls_is_not_noticed(
+        self, own_server: PostgresServer, dsn: str, mode: str
+    ) -> None:
+        with opened(dsn) as backend:
             old = put(backend, MAIN, "one")
             with backend.lock("s"):
                 own_server.stop(mode)
@@ -169,8 +170,7 @@ class TestWhenTheServerGoesAway:
                     pass
             assert line_of(backend, MAIN) == [new, old]
 
-    def test_a_lock_is_taken_again_after_a_restart(self, own_server: PostgresServer) -> None:
-        dsn = own_server.new_database()
+    def test_a_lock_is_taken_again_after_a_restart(self, own_server: PostgresServer, dsn: str) -> None:
         with opened(dsn) as one, opened(dsn) as other:
             with one.lock("s"):
                 own_server.stop()
@@ -182,8 +182,7 @@ class TestWhenTheServerGoesAway:
             with other.lock("s"):
                 pass
 
-    def test_while_it_is_away_every_call_says_so_once(self, own_server: PostgresServer) -> None:
-        dsn = own_server.new_database()
+    def test_while_it_is_away_every_call_says_so_once(self, own_server: PostgresServer, dsn: str) -> None:
         with opened(dsn) as backend:
             old = put(backend, MAIN, "one")
             new, objects = commit("two", old)
@@ -204,8 +203,8 @@ class TestWhenTheServerGoesAway:
             backend.write(objects, [RefUpdate(MAIN, old, new)])
             assert backend.refs() == {MAIN: new}
 
-    def test_it_stops_in_the_middle_of_a_write(self, own_server: PostgresServer) -> None:
-        with opened(own_server.new_database()) as backend:
+    def test_it_stops_in_the_middle_of_a_write(self, own_server: PostgresServer, dsn: str) -> None:
+        with opened(dsn) as backend:
             old = put(backend, MAIN, "one")
             new, objects = commit("two", old)
             backend.fault = lambda step: own_server.stop() if step == "objects stored" else None
@@ -362,6 +361,8 @@ class Proxy:
                         self.is_refusing = self.refuses_after_a_loss
                         break
                     client.sendall(data)
+            with suppress(OSError):
+                client.shutdown(socket.SHUT_RDWR)
             client.close()
 
         thread = threading.Thread(target=back, daemon=True)

@@ -32,6 +32,10 @@ PATHS = {
     "events": "Event EventType",
     "interrupt": "PendingAction PendingQuestion",
     "logging": "JSONFormatter bind configure_logging current_context get_logger",
+    "merging": (
+        "CONFLICT MISSING ConflictDetail MergeConflict MergePreview Policy append_only as_set counter "
+        "last_writer per_field unless_both"
+    ),
     "operations": "Create Delete Link Unlink Update operation_from_dict",
     "patches": "Create Link Patch Relation Unlink Update operation_from_dict",
     "produce": "Produce ProduceCall produce",

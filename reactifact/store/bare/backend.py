@@ -31,6 +31,10 @@ from .recent import RecentObjects
 from .refs import RefFolder
 from .repository import open_repository, require_settled, settle
 
+_BUILDING = threading.Lock()
+"""Packs are built one at a time: it is work for the interpreter, and two threads at it only make
+the event loop wait longer for its turn. Writing and syncing them goes on side by side."""
+
 Durability = Literal["full", "os"]
 
 _KINDS: dict[int, Kind] = {
@@ -164,7 +168,8 @@ class GitBackend:
             if not objects:
                 self._move(updates)
                 return
-            packed = build_pack(objects)
+            with _BUILDING:
+                packed = build_pack(objects)
             with self._packs.published([packed.pack], lambda: packed.idx):
                 self._recent.add(objects)
                 self._move(updates)

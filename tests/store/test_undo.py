@@ -1,0 +1,216 @@
+"""Undo of what was done last to a branch: a turn, a merge, an edit, a compaction (and its log)."""
+
+from __future__ import annotations
+
+import pytest
+from support import (
+    Answer,
+    Echo,
+    Note,
+    Order,
+    Outside,
+    Place,
+    Question,
+    answering_agents,
+    commit,
+    fsck,
+    git,
+    live,
+    notifier,
+)
+
+from reactifact import Context, ProduceCall, Runtime, Session
+from reactifact.branching import BranchStore
+from reactifact.errors import ProtectedBranch, SessionBusy, StoreError, UnknownRevision
+from reactifact.sessions.protection import protect
+from reactifact.sessions.undo import undo_last
+from reactifact.store.oplog import LIMIT, operations
+
+pytestmark = pytest.mark.anyio
+
+
+async def opened(place: Place) -> Session:
+    session = await place.store().open("s")
+    session.context.create(Note(text="direct"), id="d")
+    await session.save()
+    return session
+
+
+async def write(context: Context, text: str) -> None:
+    def work(call: ProduceCall) -> None:
+        found = call.context.get("a")
+        if found is None:
+            call.effects.create(Note(text=text), id="a")
+        else:
+            call.effects.update(found, text=text)
+
+    await commit(context, work)
+
+
+async def test_a_turn_is_undone_whole(place: Place) -> None:
+    session = await opened(place)
+    session.context.create(Question(text="q"), id="q")
+    await session.save()
+    before = (await place.load("s")).snapshot()
+    await Runtime(session.context, answering_agents(), session=session).arun()
+    assert session.context.version == 2
+    done = undo_last(session.store.database, "s")
+    assert "turn" in done
+    assert "2 commits" in done
+    loaded = await place.load("s")
+    assert (loaded.version, loaded.snapshot()) == (0, before)
+    # the queue is again what it was before the turn, so that it can be run anew
+    assert [event.artifact_id for event in loaded.pending_events()] == ["d", "q"]
+    await Runtime(loaded, answering_agents()).arun()
+    assert len(loaded.list_artifacts(Answer)) == len(loaded.list_artifacts(Echo)) == 1
+
+
+async def test_direct_changes_of_the_turn_go_and_those_of_others_stay(place: Place) -> None:
+    session = await opened(place)
+
+    def work(call: ProduceCall) -> None:
+        call.context.create(Note(text="by the execution"), id="inside")
+        call.effects.create(Note(text="planned"), id="a")
+
+    await commit(session.context, work)
+    session.context.create(Note(text="by hand"), id="outside")
+    await session.save()
+    undo_last(session.store.database, "s")
+    loaded = await place.load("s")
+    assert [loaded.get(name) is not None for name in ("inside", "a", "outside", "d")] == [
+        False,
+        False,
+        True,
+        True,
+    ]
+
+
+async def test_turns_are_undone_one_after_another(place: Place) -> None:
+    session = await opened(place)
+    for number in range(3):
+        await write(session.context, str(number))
+    await session.save()
+    for left in (2, 1):
+        undo_last(session.store.database, "s")
+        loaded = await place.load("s")
+        assert (loaded.version, live(loaded, "a").data.text) == (left, str(left - 1))
+    undo_last(session.store.database, "s")
+    with pytest.raises(StoreError, match="nothing to undo"):
+        undo_last(session.store.database, "s")
+    with pytest.raises(UnknownRevision, match="no branch 'gone'"):
+        undo_last(session.store.database, "s", "gone")
+
+
+async def test_a_merge_and_an_edit_are_undone(place: Place) -> None:
+    session = await opened(place)
+    fork = session.context.branch(name="fork")
+    fork.create(Note(text="theirs"), id="t")
+    session.context.merge(fork)
+    await session.save()
+    assert "merge" in undo_last(session.store.database, "s")
+    assert (await place.load("s")).get("t") is None
+    async with place.store().edit("s", author="me") as context:
+        context.update("d", Note(text="edited"))
+    assert "edit" in undo_last(session.store.database, "s")
+    assert live(await place.load("s"), "d").data.text == "direct"
+
+
+async def test_the_ledger_is_not_rewound(place: Place) -> None:
+    world = Outside()
+    session = await place.store().open("s")
+    session.context.create(Order(item="pen"), id="o")
+    await session.save()
+    await Runtime(session.context, [notifier()], session=session, dispatcher=world).arun()
+    undo_last(session.store.database, "s")
+    again = await place.store().open("s")
+    assert again.context.get("action:notify:o") is None
+    await Runtime(again.context, [notifier()], session=again, dispatcher=world).arun()
+    assert live(again.context, "action:notify:o").data.status == "dispatched"
+    assert world.sent == ["notify:o"]
+
+
+async def test_a_compaction_is_undone_on_every_branch(place: Place) -> None:
+    session = await opened(place)
+    branches = BranchStore(session.store.database)
+    for number in range(6):
+        await write(session.context, str(number))
+    await session.save()
+    await branches.tag("s", "six")
+    fork = session.context.branch(name="fork")
+    await branches.save_branch(fork, session_id="s", name="fork")
+    before = session.store.database.backend.refs("refs/heads/")
+    session.context.compact(keep_commits=1, keep_versions=0)
+    assert session.store.database.backend.refs("refs/heads/") != before
+    assert "compaction" in undo_last(session.store.database, "s")
+    assert session.store.database.backend.refs("refs/heads/") == before
+    loaded = await place.load("s")
+    assert (loaded.compacted_at, len(loaded.history())) == (0, 6)
+    assert [old.text for old in live(loaded, "a").history] == ["0", "1", "2", "3", "4"]
+    assert [found.kind for found in operations(session.store.database, "s")] == ["undo"]
+    if place.path is not None:
+        git(place.path, "gc", "--prune=now", "--quiet")
+        fsck(place.path)
+
+
+async def test_after_git_gc_a_compaction_cannot_be_undone(git_place: Place) -> None:
+    assert git_place.path is not None
+    session = await opened(git_place)
+    for number in range(4):
+        await write(session.context, str(number))
+    session.context.compact(keep_commits=1)
+    await session.store.aclose()
+    git(git_place.path, "gc", "--prune=now", "--quiet")
+    with pytest.raises(StoreError, match=r"cannot be undone.*git gc"):
+        undo_last(git_place.store().database, "s")
+    assert (await git_place.load("s")).compacted_at == 3
+
+
+async def test_the_log_is_bounded_and_hidden(git_place: Place) -> None:
+    assert git_place.path is not None
+    session = await opened(git_place)
+    for number in range(LIMIT + 3):
+        await write(session.context, str(number))
+        session.context.compact(keep_commits=0)
+    assert len(operations(session.store.database, "s")) == LIMIT
+    assert "compact" not in git(git_place.path, "log", "--all", "--format=%s")
+    await session.delete()
+    assert git(git_place.path, "for-each-ref") == ""
+
+
+async def test_a_protected_or_running_branch_is_not_undone(place: Place) -> None:
+    session = await opened(place)
+    await write(session.context, "1")
+    await session.save()
+    database = session.store.database
+    with database.backend.lock("run s/main"), pytest.raises(SessionBusy):
+        undo_last(database, "s")
+    protect(database, ["s/m*"])
+    with pytest.raises(ProtectedBranch, match=r"undo s/main.*'s/m\*'"):
+        undo_last(database, "s")
+    with pytest.raises(TypeError, match="list of globs"):
+        protect(database, "s/main")
+    assert (await place.load("s")).version == 1
+
+
+async def test_small_packs_are_merged_every_so_many_saves(git_place: Place) -> None:
+    assert git_place.path is not None
+    from reactifact import SessionStore
+
+    def packs() -> int:
+        assert git_place.path is not None
+        return len(list((git_place.path / "objects/pack").glob("*.pack")))
+
+    for every, most in ((10, 20), (None, 1000)):
+        store = SessionStore(git_place.path, compact_every=every, durability="os")
+        session = await store.open(f"every {every}")
+        before = packs()
+        for number in range(40):
+            session.context.create(Note(text=str(number)), id=str(number))
+            await session.save()
+        grown = packs() - before
+        assert grown <= most if every else grown == 40
+        commits = int(git(git_place.path, "rev-list", "--count", session.context.line.ref or ""))
+        assert commits == 41
+        await store.aclose()
+    with pytest.raises(ValueError, match="compact_every=0"):
+        SessionStore(git_place.path, compact_every=0)
