@@ -89,7 +89,7 @@ class _Check:
             view,
             self.report.answer.artifact_id,
             relations=self.report.followed,
-            session_id=record.session,
+            session_id=self.report.session_id,
             reads=self.report.followed_reads,
         )
         for name in (one.name for one in fields(AuditReport) if one.name not in _APART):

@@ -17,13 +17,13 @@ from ..context.resources import RuntimeResources
 from ..context.types import type_id_of
 from ..errors import UnknownRevision
 from ..sessions.session import SessionStore
-from ..sessions.snapshots import context_at, line_at
+from ..sessions.snapshots import line_at
 from ..sessions.stores import StoreLike, open_database
 from ..store import canonical
 from ..store.bundle import BundleBackend, is_bundle
 from ..store.database import Database
 from ..store.history import first_parents
-from ..store.line import MAIN
+from ..store.line import MAIN, Line
 from ..store.names import ledger_ref
 from ..store.objects import Oid
 from ..store.revisions import Head, find_head
@@ -80,13 +80,20 @@ def context_of(
 ) -> Context:
     """Return the state of a branch at a version (`None`: as it is). Raises `ValueError`."""
     commit, ledger = commit_of(database, head, version)
-    return context_at(database, commit, resources, ledger=ledger)
+    return Context.over(_line(database, head, commit, ledger), resources)
 
 
 def view_of(database: Database, head: Head, version: int | None, find: Finder) -> View:
     """Return the same without a context, so that no class is needed. Raises `ValueError`."""
     commit, ledger = commit_of(database, head, version)
-    return View.at(line_at(database, commit, ledger=ledger), find)
+    return View.at(_line(database, head, commit, ledger), find)
+
+
+def _line(database: Database, head: Head, commit: Oid, ledger: Oid | None) -> Line:
+    """Return the line on a commit under the name that it has in the store now."""
+    line = line_at(database, commit, ledger=ledger)
+    line.session, line.branch = head.session, head.branch
+    return line
 
 
 def commit_of(database: Database, head: Head, version: int | None) -> tuple[Oid, Oid | None]:

@@ -66,9 +66,12 @@ def decode_bundle(data: bytes, location: str) -> tuple[dict[str, Oid], dict[Oid,
                 f"{location} holds a part of a history and rests on commit {line[1:13].decode()}: make it "
                 f"of the whole, with `reactifact bundle` or `git bundle create FILE --all`"
             )
+        if line.startswith(b"@"):
+            continue
         match = _LINE.fullmatch(line)
-        if match is not None:
-            refs[match[2].decode(errors="replace")] = match[1].decode()
+        if match is None:
+            raise NotAStore(f"{location} is damaged: {line[:60]!r} is no ref; copy it again")
+        refs[match[2].decode(errors="replace")] = match[1].decode()
     try:
         objects = unpack(data[end + 2 :])
     except (DamagedPack, IndexError) as error:

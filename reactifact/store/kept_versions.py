@@ -128,6 +128,9 @@ class VersionKeeper:
                 for parent in (line, *others):
                     allowed |= set(self._entries(self._new[parent], meta.id))
             floor = oldest_kept(self._objects, roots.versions, meta.id)
+            if left is not None and Meta.decode(self._objects.read(left).data).sequence == meta.sequence:
+                # the same artifact still, not one that was made anew under its id
+                floor = max(floor, oldest_kept(self._objects, self._new[line], meta.id))
             folder = self._folder(meta, floor, allowed, added)
             if folder is not None or subtree(self._objects, self._new[line], versions_path(meta.id)):
                 _put(edits, meta.id, folder)

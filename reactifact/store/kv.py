@@ -58,7 +58,8 @@ class ObjectKVBackend(AppendBackend):
     """The key and value face of an object backend that has no table for values."""
 
     async def set(self, key: str, value: dict[str, Any]) -> None:
-        """Store a value under a key. Raises `ValueError` for what is not plain JSON."""
+        """Store a value under a key. Raises `InvalidName`, `ValueError` for what is not plain JSON."""
+        encode_name(key)
         data = canonical.encode({"key": key, "value": value})
         await in_thread(partial(_set, self._as_objects(), key, data))
 

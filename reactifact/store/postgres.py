@@ -58,9 +58,9 @@ class PostgreSQLKVBackend(AppendBackend):
     """A store in the database of a DSN (`postgresql://user:password@host:port/database`).
 
     Its tables stand in a schema of their own, `reactifact` unless another is given, and are made
-    when absent. With `durability="full"` a write is on stable storage of the server when it
-    returns; with `"os"` a crash of the server may lose the last moments (`synchronous_commit=off`),
-    never their order.
+    when absent. Equal objects are one row, so there is nothing to compact. With `durability="full"`
+    a write is on stable storage of the server when it returns; with `"os"` a crash of the server may
+    lose the last moments (`synchronous_commit=off`), never their order.
 
     Locks are advisory locks on a connection of their own: connect to the server itself, not through
     a pooler that shares connections between transactions.

@@ -53,8 +53,18 @@ def settle_fork(line: Line) -> None:
     """Make sure that the store will hold what a fork stands on, though it was compacted meanwhile.
 
     The fork is linked onto its fork point where that was kept; else the old history is written
-    with it. Raises `MissingObject` when it was collected already.
+    with it. Raises `StaleSession` when it was collected already.
     """
+    try:
+        _settle_fork(line)
+    except MissingObject as error:
+        raise StaleSession(
+            f"the history that fork {line.branch!r} of session {line.session!r} stands on was compacted and "
+            f"collected by `git gc` before the fork was saved: fork the branch again ({error})"
+        ) from error
+
+
+def _settle_fork(line: Line) -> None:
     tip = line.seal()
     if tip is None:
         return

@@ -18,7 +18,7 @@ from .history import first_parents
 from .line import MAIN
 from .names import branch_ref, is_ledger_ref, ledger_ref, parse_ref
 from .objects import Oid
-from .records import own_record, read_record
+from .records import CommitRecord, own_record, read_record
 from .tags import Tag, tags
 
 MIN_DIGITS = 4
@@ -249,15 +249,20 @@ def _of_name(database: Database, text: str, session: str | None) -> Oid | None:
 
 
 def _of_version(database: Database, head: Head, version: int) -> Oid:
-    newest = None
+    newest: CommitRecord | None = None
     for oid, record in first_parents(database, head.commit):
         if record is None:
             continue
-        newest = record.version if newest is None else newest
+        newest = record if newest is None else newest
+        if version < newest.baseline:
+            raise UnknownRevision(
+                f"version {version} of {head.name} is below its compaction baseline {newest.baseline}: what "
+                f"came before it was compacted; choose {newest.baseline} or more"
+            )
         if record.context_version == version or (version == 0 and record.kind == "root"):
             return oid
     raise UnknownRevision(
-        f"{head.name} has no version {version}: it stands at version {newest or 0}, "
+        f"{head.name} has no version {version}: it stands at version {newest.version if newest else 0}, "
         f"and older ones may have been compacted"
     )
 

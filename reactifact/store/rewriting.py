@@ -16,6 +16,7 @@ from ..errors import Contention
 from .changes import ChangeGraph
 from .compaction import choose, rewrite
 from .database import Database, Objects, Staging
+from .document_backend import DocumentBackend
 from .line import Line
 from .names import branch_ref, is_ledger_ref, parse_ref, tag_ref
 from .objects import CommitObject, Oid, Signature, TreeEntry
@@ -41,18 +42,22 @@ class _Refs:
 def compact(line: Line, keep_commits: int, keep_versions: int | None, when: datetime) -> int:
     """Squash all but the last versions of a line, and of every branch of its session.
 
-    A line without a ref is rewritten alone, in memory. What is not published goes to the store with
-    it. Returns how many versions of this line were folded. Raises `ValueError` for a negative
+    A line without a ref is rewritten alone, in memory; so is one over a user's own backend, which
+    can only be waited for: it follows at the next save. What is not published goes to the store
+    with it. Returns how many versions of this line were folded. Raises `ValueError` for a negative
     number, `ProtectedBranch`, and `StaleSession` when somebody else wrote the branch.
     """
-    for name, number in (("keep_commits", keep_commits), ("keep_versions", keep_versions)):
-        if number is not None and number < 0:
-            raise ValueError(f"{name}={number}: give 0 or more" + " (None keeps all)" * (name[5] == "v"))
+    if keep_commits < 0:
+        raise ValueError(f"keep_commits={keep_commits}: give 0 or more")
+    if keep_versions is not None and keep_versions < 0:
+        raise ValueError(f"keep_versions={keep_versions}: give 0 or more, or None to keep all")
     tip = line.seal()
     if tip is None:
         return 0
     before = line.baseline
-    if line.ref is None:
+    if line.ref is None or isinstance(line.database.backend, DocumentBackend):
+        if line.ref is not None:
+            line.database.protection.require_free("compact", line.session, line.branch)
         _rewrite_alone(line, tip, keep_commits, keep_versions)
     else:
         _rewrite_session(line, line.ref, tip, keep_commits, keep_versions, when)

@@ -57,7 +57,8 @@ class SQLiteKVBackend(AppendBackend):
 
     With `durability="full"` a write is on stable storage when it returns (write-ahead log,
     `synchronous=FULL`); with `"os"` it survives the death of the process, not a power cut. Any number
-    of processes of one machine may use the file at once. Locks are files in `<path>-locks`.
+    of processes of one machine may use the file at once. Locks are files in `<path>-locks`. Equal
+    objects are one row and the log is folded into the file by SQLite, so there is nothing to compact.
 
     `fault`, if set, is called with the name of each step of a write that has just been done, so
     that tests can kill, pause or fail there.

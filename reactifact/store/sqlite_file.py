@@ -67,7 +67,11 @@ class SQLiteFile:
         self._kind = kind
         self._sync = sync
         self._read_only = read_only
-        self._uri = f"file:{quote(os.fsencode(self.path))}?mode={'ro' if read_only else 'rw'}"
+        folder = os.path.dirname(self.path)
+        # A reader that may write takes the files that readers share away again; it is held to reading.
+        may_write = os.access(self.path, os.W_OK) and os.access(folder, os.W_OK)
+        mode = "ro" if read_only and not may_write else "rw"
+        self._uri = f"file:{quote(os.fsencode(self.path))}?mode={mode}"
         self._writer = threading.Lock()
         self._mutex = threading.Lock()
         self._idle: list[sqlite3.Connection] = []
@@ -167,6 +171,9 @@ class SQLiteFile:
 
     def _is_ours(self, connection: sqlite3.Connection) -> bool:
         """Tell whether the file has our tables, or nothing yet. Raises for everything else."""
+        # The tables first: another process makes them and the marks below in one transaction.
+        tables = "SELECT name FROM sqlite_master WHERE type = 'table'"
+        names = [row[0] for row in connection.execute(tables) if not row[0].startswith("sqlite_")]
         application = connection.execute("PRAGMA application_id").fetchone()[0]
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         if application == self._kind.application_id:
@@ -176,8 +183,6 @@ class SQLiteFile:
                     f"{self._kind.version}: a newer one wrote it; upgrade reactifact"
                 )
             return True
-        tables = "SELECT name FROM sqlite_master WHERE type = 'table'"
-        names = [row[0] for row in connection.execute(tables) if not row[0].startswith("sqlite_")]
         if not names and not application:
             return False
         shown = ", ".join(sorted(names)[:5]) or "none"
@@ -244,6 +249,8 @@ class SQLiteFile:
         )
         try:
             connection.execute(f"PRAGMA synchronous = {'FULL' if self._sync else 'NORMAL'}")
+            if self._read_only:
+                connection.execute("PRAGMA query_only = 1")
             if self._sync:
                 connection.execute("PRAGMA fullfsync = 1")  # macOS: to the platter, not to the drive's cache
         except BaseException:

@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from stores import place_of
 from support import (
     Answer,
     Echo,
@@ -22,10 +23,11 @@ from support import (
     notifier,
 )
 
-from reactifact import Context, MergeConflict, ProduceCall, Runtime
+from reactifact import Context, MergeConflict, ProduceCall, Runtime, SessionStore
 from reactifact.audit import context_hash
 from reactifact.branching import BranchStore
 from reactifact.context.publishing import publish
+from reactifact.errors import StaleSession
 
 pytestmark = pytest.mark.anyio
 
@@ -159,6 +161,23 @@ async def test_forks_from_before_merge_three_way(place: Place) -> None:
         fsck(place.path)
 
 
+async def test_what_was_trimmed_stays_trimmed_for_those_who_were_at_work(place: Place) -> None:
+    session = await place.store().open("s")
+    context = await written(session.context, 6)
+    fork = context.branch(name="fork")
+    branches = BranchStore(session.store.database)
+    await branches.save_branch(fork, session_id="s", name="fork")
+    fork.update("a", Note(text="7"))
+    fork.update("a", Note(text="8"))
+    context.compact(keep_commits=1, keep_versions=1)
+    if place.path is not None:
+        git(place.path, "gc", "--prune=now", "--quiet")
+    await publish(fork)
+    for shown in (fork, await place.load("s", "fork")):
+        assert [old.text for old in live(shown, "a").history] == ["5", "6", "7"]
+        assert (live(shown, "a").version, shown.compacted_at) == (7, 5)
+
+
 async def test_a_clone_that_was_not_compacted_still_merges(tmp_path: Path) -> None:
     here, there = Place(tmp_path / "here.git"), Place(tmp_path / "there.git")
     session = await here.store().open("s")
@@ -243,6 +262,44 @@ async def test_tags_and_notes_follow(git_place: Place) -> None:
         path, "rev-parse", "refs/tags/s/three"
     )
     assert int(git(path, "rev-list", "--count", "s/main")) < 8
+
+
+async def test_a_fork_whose_history_was_collected_is_refused_or_whole(git_place: Place) -> None:
+    """What the process still has in memory is written again; where something is gone, nothing is."""
+    assert git_place.path is not None
+    session = await git_place.store().open("s")
+    await written(session.context, 3)
+    await session.save()
+    fork = session.context.branch(name="fork")
+    await write(fork, "fork", "f", side="f")
+    await written(session.context, 6)
+    session.context.compact(keep_commits=0)
+    await session.store.aclose()
+    git(git_place.path, "gc", "--prune=now", "--quiet")
+    try:
+        await BranchStore(session.store.database).save_branch(fork, session_id="s", name="fork")
+        loaded = await git_place.load("s", "fork")
+        assert loaded.snapshot() == fork.snapshot()
+        assert [old.text for old in live(loaded, "a").history] == ["1", "2"]
+    except StaleSession as error:
+        assert await git_place.branches().list_branches("s") == []
+        assert "fork the branch again" in f"{error}"  # noqa: PT017 - either outcome is right
+    fsck(git_place.path)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "own"])
+async def test_on_other_stores(kind: str, tmp_path: Path) -> None:
+    where = place_of(kind, tmp_path, None)
+    session = await SessionStore(where).open("s")
+    await written(session.context, 6)
+    await session.save()
+    assert session.context.compact(keep_commits=2, keep_versions=3) == 4
+    await session.save()
+    again = (await SessionStore(where).open("s")).context
+    assert (again.compacted_at, again.version, live(again, "a").data.text) == (4, 6, "6")
+    assert [old.text for old in live(again, "a").history] == ["3", "4", "5"]
+    again.checkout(5)
+    assert live(again, "a").data.text == "5"
 
 
 async def test_two_processes_compact_at_once(git_place: Place) -> None:

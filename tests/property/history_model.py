@@ -31,6 +31,11 @@ class State:
     items: dict[str, Item] = field(default_factory=dict)
     links: frozenset[Pair] = frozenset()
 
+    @property
+    def content(self) -> tuple[dict[str, str], frozenset[Pair]]:
+        """What a merge compares."""
+        return {name: item.text for name, item in self.items.items()}, self.links
+
 
 _numbers = itertools.count()
 
@@ -72,6 +77,10 @@ class Branch:
     def commit(self, state: State, *others: Node) -> None:
         self.tip = Node(state, self.tip.version + 1, True, (self.tip, *others))
         self.state = state
+
+    def meet(self, other: Node) -> None:
+        """Note a merge that brought nothing new, so that the next one begins from here."""
+        self.tip = Node(self.state, self.tip.version, False, (self.tip, other))
 
     def go_to(self, version: int) -> None:
         """Drop the versions above one."""

@@ -48,6 +48,7 @@ class Compacted(NamedTuple):
     tips: dict[str, Node]
     baselines: dict[str, int]
     states: dict[Node, State]
+    refs: dict[str, str]  # after it
 
 
 class History(RuleBasedStateMachine):
@@ -202,6 +203,8 @@ class History(RuleBasedStateMachine):
             ours.commit(expected, theirs.tip)
         else:
             assert expected == ours.state
+            if theirs.state.content != bases[0].state.content:
+                ours.meet(theirs.tip)
 
     @rule(where=CHOICE, version=CHOICE)
     def checkout(self, where: int, version: int) -> None:
@@ -236,6 +239,7 @@ class History(RuleBasedStateMachine):
             {other: model.tip for other, model in held},
             {other: model.baseline for other, model in held},
             {node: node.state for _, model in held for node in model.tip.ancestors().values()},
+            {},
         )
         for other, model in self.model.items():
             floor = max(model.tip.version - keep, model.baseline)
@@ -244,8 +248,10 @@ class History(RuleBasedStateMachine):
             model.baseline = floor
             if versions is not None:
                 self.trim(model, versions)
-        if refs != self.store.database.backend.refs("refs/heads/"):
-            self.compactions.append(undoable)
+        now = self.store.database.backend.refs("refs/heads/")
+        if refs != now:
+            moved = {name: oid for name, oid in now.items() if refs[name] != oid}
+            self.compactions.append(undoable._replace(refs=moved))
         self.is_collected = False
         self.reload()
 
@@ -263,9 +269,13 @@ class History(RuleBasedStateMachine):
             self.save(other)
         model = self.model[name]
         last = self.compactions[-1] if self.compactions else None
-        stays = last is not None and all(last.tips.get(n) is m.tip for n, m in self.model.items())
-        if last is not None and last.tips.get(name) is model.tip and not stays:
-            return  # the branches that moved would stay compacted: the model has one history for all
+        held = self.store.database.backend.refs("refs/heads/")
+        if any(held[f"refs/heads/s/{name}"] in done.refs.values() for done in self.compactions) and (
+            last is None
+            or f"refs/heads/s/{name}" not in last.refs
+            or any(last.tips.get(other) is not branch.tip for other, branch in self.model.items())
+        ):
+            return  # some branches would stay compacted: the model has one history for all
         try:
             done = undo_last(self.store.database, "s", name)
         except StoreError as error:

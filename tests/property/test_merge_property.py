@@ -275,7 +275,7 @@ histories = st.lists(
 
 
 @given(histories)
-@settings(max_examples=4 * settings().max_examples)
+@settings(max_examples=2 * settings().max_examples)
 def test_random_histories_in_memory(steps: list[tuple[str, int, int, int, str]]) -> None:
     run(Context(), steps)
 
@@ -308,7 +308,7 @@ def test_random_histories_are_equal_on_all_stores(
     folder = tmp_path_factory.mktemp("stores")
 
     @given(histories)
-    @settings(max_examples=max(5, settings().max_examples // 2))
+    @settings(max_examples=max(5, settings().max_examples // 4))
     def compare(steps: list[tuple[str, int, int, int, str]]) -> None:
         path = folder / f"{next(numbers_of_stores)}{suffix}"
         memory = run(Context(), steps)

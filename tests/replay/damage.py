@@ -77,9 +77,7 @@ def unpack_objects(path: Path) -> list[Path]:
         assert done.returncode == 0, done.stderr
         moved.unlink()
     aside.rmdir()
-    files = sorted(
-        file for file in (path / "objects").glob("[0-9a-f][0-9a-f]/*") if len(file.name) == 38
-    )
+    files = sorted(file for file in (path / "objects").glob("[0-9a-f][0-9a-f]/*") if len(file.name) == 38)
     for file in files:
         file.chmod(0o644)
     assert len(files) > 50

@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -89,6 +90,18 @@ def test_eight_instances_make_one_new_file_at_once(path: Path) -> None:
     backend.close()
 
 
+def test_a_new_file_is_opened_by_many_at_once(tmp_path: Path) -> None:
+    for number in range(10):
+        gate = threading.Barrier(8)
+
+        def open_it(_: int, gate: threading.Barrier = gate, path: Path = tmp_path / f"{number}.db") -> None:
+            gate.wait()
+            SQLiteKVBackend(path).close()
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(open_it, range(8)))
+
+
 @pytest.mark.parametrize("full", [True, False])
 def test_durability_is_what_sqlite_is_told(path: Path, full: bool) -> None:
     backend = SQLiteKVBackend(path, durability="full" if full else "os")
@@ -101,6 +114,8 @@ def test_durability_is_what_sqlite_is_told(path: Path, full: bool) -> None:
 def test_one_file_is_the_whole_store(path: Path, tmp_path: Path) -> None:
     with opened(str(path)) as backend:
         oid = put(backend, MAIN, "one")
+    with opened(str(path), read_only=True) as backend:
+        assert backend.refs() == {MAIN: oid}
     assert os.listdir(tmp_path) == ["state.db"]
     shutil.copy(path, tmp_path / "copy.db")
     with opened(str(tmp_path / "copy.db")) as backend:

@@ -24,6 +24,7 @@ from ..locks import LockFolder
 from ..objects import GitObject, Kind, Oid
 from ..protocol import RefUpdate
 from .head import Head
+from .loose import read_loose
 from .maintenance import TRIGGER, PackMerger
 from .pack import build_pack
 from .pack_folder import PackFolder
@@ -280,6 +281,9 @@ class GitBackend:
 
     def _read(self, oid: Oid) -> GitObject:
         check_oid(oid)
+        loose = read_loose(self._objects_path, oid, self._location)
+        if loose is not None:
+            return loose
         kind: int
         try:
             kind, data = self._open_database().read(oid)
