@@ -8,11 +8,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import branches, concurrency, large_type, service, turn
+from . import branches, concurrency, large_type, replay, service, turn
 from .harness import Report, Settings, Workload
 
 WORKLOADS: dict[str, Workload] = {
-    module.NAME: module for module in (turn, branches, concurrency, large_type, service)
+    module.NAME: module for module in (turn, branches, concurrency, large_type, service, replay)
 }
 
 

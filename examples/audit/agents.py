@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from reactifact import Agent, Consume, EventType, ProduceCall, create_agent, produce
 
-from .models import Finding, Limit, Policy, Spending, Transaction
+from .models import Finding, Limit, Spending
 
 POLICY = "policy"
+CHARGED_TO = "charged_to"
+"""The relation from a transaction to the limit of its department."""
 
 
 @produce(Spending)
@@ -18,11 +20,9 @@ async def add_up(call: ProduceCall) -> None:
     """Add up one department: the one whose limit is new, or whose sum is stale."""
     assert call.trigger is not None
     department = call.trigger.data.department
-    found = [
-        transaction
-        for transaction in map(call.context.get, call.context.resources.get("index")[department])
-        if transaction is not None
-    ]
+    charged = call.context.incoming(f"limit:{department}", CHARGED_TO)
+    transactions = [call.context.get(relation.source_id) for relation in charged]
+    found = [transaction for transaction in transactions if transaction is not None]
     total = Spending(
         department=department,
         cents=sum(transaction.data.cents for transaction in found),
@@ -70,6 +70,3 @@ def agents() -> list[Agent]:
             produces=[judge],
         ),
     ]
-
-
-__all__ = ["POLICY", "Transaction", "agents"]

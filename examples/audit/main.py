@@ -30,10 +30,9 @@ async def run(path: str | None) -> None:
     try:
         if await store.has_session(SESSION):
             raise click.UsageError(f"{path} holds the session of an earlier run: choose another path")
-        resources = RuntimeResources(principal="importer")
-        session = await store.open(SESSION, resources)
+        session = await store.open(SESSION, RuntimeResources(principal="importer"))
         context = session.context
-        resources.set("index", read_files(context))
+        read_files(context)
         runtime = Runtime(context, agents=agents(), session=session)
         click.echo(f"computed with {await runtime.arun()} executions")
         _show(context)

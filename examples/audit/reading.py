@@ -10,16 +10,15 @@ from pathlib import Path
 from reactifact import Context
 from reactifact.sources import SourceRef
 
-from .agents import POLICY
+from .agents import CHARGED_TO, POLICY
 from .models import Limit, Policy, Transaction
 
 FOLDER = Path(__file__).parent
 _PERCENT = re.compile(r"at most (\d+) percent")
 
 
-def read_files(context: Context, folder: Path = FOLDER) -> dict[str, list[str]]:
-    """Create what the files hold; return the ids of the transactions of each department."""
-    index: dict[str, list[str]] = {}
+def read_files(context: Context, folder: Path = FOLDER) -> None:
+    """Create what the files hold, as direct facts. Raises `ValueError` for a policy without a figure."""
     for number, row in _rows(folder / "transactions.csv"):
         transaction = Transaction(
             department=row["department"],
@@ -27,7 +26,7 @@ def read_files(context: Context, folder: Path = FOLDER) -> dict[str, list[str]]:
             source=_source("transactions.csv", number),
         )
         context.create(transaction, id=f"transaction:{row['id']}")
-        index.setdefault(row["department"], []).append(f"transaction:{row['id']}")
+        context.link(f"transaction:{row['id']}", CHARGED_TO, f"limit:{row['department']}")
     text = (folder / "policy.txt").read_text(encoding="utf-8")
     match = _PERCENT.search(text)
     if match is None:
@@ -42,7 +41,6 @@ def read_files(context: Context, folder: Path = FOLDER) -> dict[str, list[str]]:
             department=row["department"], cents=_cents(row["limit"]), source=_source("budget.csv", number)
         )
         context.create(limit, id=f"limit:{row['department']}")
-    return index
 
 
 def _rows(path: Path) -> list[tuple[int, dict[str, str]]]:

@@ -50,9 +50,9 @@ def cli(click_context: click.Context) -> None:
 
     Nothing is changed but by `branch save` and `branch merge`, and the classes of the artifacts are
     not needed. Verbs that print tables take --json. Exit codes: 0, or 2 with one line on stderr for
-    a path, session or commit that is not there (1 from graph, context, branch, replay,
-    audit and verify). Colour is used on
-    a terminal only, and not at all where NO_COLOR is set.
+    a path, session or commit that is not there (1 from graph, context, branch, replay, audit and
+    verify, also for what does not match). A STORE may be a bundle where it is only read. Colour is
+    used on a terminal only, and not at all where NO_COLOR is set.
     """
     if click_context.invoked_subcommand is None:
         verbs = " | ".join(cli.commands)

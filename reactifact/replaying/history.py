@@ -41,7 +41,8 @@ class HistoryReport:
                 f"session {self.session}: {self.commits} commits and {self.objects} objects checked, every "
                 f"State and every payload hash matches"
             )
-        where = "" if self.commit is None else f"commit {self.commit[:12]} ({self.subject}): "
+        subject = f" ({self.subject})" if self.subject else ""
+        where = "" if self.commit is None else f"commit {self.commit[:12]}{subject}: "
         return f"session {self.session}: {where}{self.fault}"
 
 
@@ -80,7 +81,8 @@ def verify_history(database: Database, session: str) -> HistoryReport:
         return HistoryReport(session, count, backend.objects, fault.commit, fault.subject, str(fault))
     except UnknownRevision:
         raise
-    except (ReactifactError, LookupError, ValueError, TypeError) as error:
+    except (ReactifactError, LookupError, ValueError, TypeError, AttributeError) as error:
+        # beside damage: objects whose ids fit and whose content is none that reactifact writes
         return HistoryReport(session, count, backend.objects, commit, "", _damage(error))
     return HistoryReport(session, count, backend.objects)
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 
-from . import edits
-from .canonical import content_hash
+from . import edits, versioning
 from .database import Staging, blob_entry
 from .index import Indexes
 from .kept_versions import oldest_kept, oldest_kept_in
@@ -125,54 +124,15 @@ class State:
 
     def put(self, artifact_id: str, type_id: str, payload: bytes, revision: str, origin: Origin) -> Meta:
         """Write a new version of an artifact, or create it."""
-        when = origin.when.isoformat()
         before = self.stored(artifact_id)
         oid = self.objects.put("blob", payload)
-        meta = Meta(
-            id=artifact_id,
-            type_id=type_id,
-            version=0,
-            sequence=self.next_sequence,
-            written=self.next_sequence,
-            created_at=when,
-            updated_at=when,
-            payload=oid,
-            content_hash=content_hash(payload),
-            revision=revision,
-            author=origin.author,
-            commit=origin.commit,
-            created_by=origin.commit,
-            writer=origin.commit,
-            writer_author=origin.author if origin.commit else None,
-            reads=origin.reads if origin.commit else (),
-            listings=origin.listings if origin.commit else (),
-        )
+        meta = versioning.first(artifact_id, type_id, (oid, payload), revision, self.next_sequence, origin)
         self.next_sequence += 1
         if before is not None:
-            meta = self._next_version(before, meta, origin)
+            if artifact_is_new(self.changed, before):
+                self.kept[before.meta.id, before.meta.version] = before
+            meta = versioning.following(before, meta, origin)
         self._set(meta)
-        return meta
-
-    def _next_version(self, before: Stored, meta: Meta, origin: Origin) -> Meta:
-        if artifact_is_new(self.changed, before):
-            self.kept[before.meta.id, before.meta.version] = before
-        old = before.meta
-        meta = replace(
-            meta,
-            version=old.version + 1,
-            sequence=old.sequence,
-            created_at=old.created_at,
-            created_by=old.created_by,
-            previous=before.oid,
-        )
-        if origin.commit is None:
-            meta = replace(
-                meta,
-                writer=old.writer,
-                writer_author=old.writer_author,
-                reads=old.reads,
-                listings=old.listings,
-            )
         return meta
 
     def touch(self, artifact_id: str, origin: Origin) -> Meta:
@@ -180,13 +140,7 @@ class State:
         before = self.stored(artifact_id)
         if before is None:
             raise KeyError(artifact_id)
-        meta = replace(
-            before.meta,
-            writer=origin.commit,
-            writer_author=origin.author,
-            reads=origin.reads,
-            listings=origin.listings,
-        )
+        meta = versioning.written_by(before.meta, origin)
         self._set(meta)
         return meta
 
@@ -196,16 +150,7 @@ class State:
             stored = self.stored(artifact_id)
             if stored is None or stored.meta.commit is not None:
                 continue
-            meta = replace(
-                stored.meta,
-                reads=origin.reads,
-                listings=origin.listings,
-                commit=origin.commit,
-                writer=origin.commit,
-                author=origin.author,
-                writer_author=origin.author,
-                created_by=stored.meta.created_by or (origin.commit if self._is_new(stored) else None),
-            )
+            meta = versioning.claimed_by(stored.meta, origin, is_new=self._is_new(stored))
             self._set(meta)
             self.kept = {k: v for k, v in self.kept.items() if v is not stored}
 

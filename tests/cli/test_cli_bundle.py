@@ -55,13 +55,13 @@ def test_git_reads_it(bundle, store, tmp_path):
 
 def test_every_verb_reads_it(run, bundle, store):
     expected = run("replay", store, "--session", "user-1", "--hash").lines
-    found = run("replay", bundle, "--hash", "--verify-all")
+    found = run("replay", bundle, "--session", "user-1", "--hash", "--verify-all")
     assert (found.code, found.err) == (0, "")
     assert [line for line in expected if line not in found.lines] == []
     assert any(line.startswith("bundled with reactifact ") for line in found.lines)
     assert "recorded model calls: 1" in found.lines
     assert "every State and every payload hash matches" in found.lines[-1]
-    assert run("log", bundle).out == run("log", store, "user-1").out
+    assert run("log", bundle, "user-1").out == run("log", store, "user-1").out
     assert run("audit", bundle, "user-1", "receipt:o1").code == 0
     assert run("replay", bundle, "--session", "shop").code == 1
 

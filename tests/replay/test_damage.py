@@ -312,3 +312,22 @@ async def test_a_payload_moved_to_another_id_is_found(
     fsck(store)
     assert check(store) == 1
     assert "'fact:1' has bookkeeping and no payload" in capsys.readouterr().out
+
+
+@anyio_test
+@pytest.mark.parametrize("content", [b"[]\n", b"nonsense", b"{}\n", b"\xff", b'{"id": 5}\n'])
+async def test_bookkeeping_that_is_none_is_told_and_not_raised(
+    store: Path, capsys: pytest.CaptureFixture[str], content: bytes
+) -> None:
+    forger = Forger(store)
+    path = forger.payload_path("finding:fact:0")
+
+    def forge(oid: Oid, edits: dict[Any, Any]) -> None:
+        roots = read_roots(forger.objects, oid)
+        if path[2:] in {place for place, _ in walk(forger.objects, roots.meta)}:
+            entry = blob_entry(forger.objects.put("blob", content))
+            edits[".reactifact", "meta", *path[2:]] = entry
+
+    forger.rewrite(forge)
+    assert check(store) == 1
+    assert "session s: commit " in capsys.readouterr().out

@@ -22,6 +22,7 @@ TOP_LEVEL = """
 PATHS = {
     "agents": "Agent create_agent step",
     "artifacts": "Artifact",
+    "audit": "build_report context_hash data_hash report_to_json report_to_markdown",
     "branching": "BranchStore MergeConflict",
     "budget": "Budget BudgetTracker RunOutcome RunStats",
     "checkpoints": "FileKVBackend GitBackend InMemoryKVBackend KVBackend",
@@ -46,6 +47,7 @@ PATHS = {
         "RollingDigestSummarizer StatusMachine WindowPruner WindowSummarizer changed_fields "
         "downstream_fields earliest_stage find find_all llm_digest_summarizer llm_summarizer"
     ),
+    "replay": "ReplayLLM ReplayMiss counter_ids replay_context replay_summary verify_run",
     "request": "current_request reset_request set_request",
     "resources": "ResourceKey ResourceScope RuntimeResources",
     "runtime": "RunInfo Runtime active_runs cancel_run",

@@ -1,0 +1,268 @@
+"""What an application and a produce do with the present state of a branch.
+
+Owns the public methods on artifacts, relations, actions, questions, events and announcements. Inside
+an execution every one of them works on that execution's own view (`scope`). History and branches are
+`context`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import anyio
+from pydantic import BaseModel
+
+from ..store.line import Line
+from . import delivery, staleness, views
+from .artifacts import Artifact
+from .codec import dump
+from .committing import Committer
+from .events import Event, EventType, QueueEntry
+from .interrupts import PendingAction, PendingQuestion
+from .relations import Relation
+from .resources import RuntimeResources
+from .scope import current_scope
+from .streaming import EventHub, EventQueue, ProgressEvent
+from .working import Working
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class LiveContext:
+    """The present state of one branch. Users have a `Context`, which adds history and branches."""
+
+    def _open(self, line: Line, resources: RuntimeResources | None) -> None:
+        self.resources = resources if resources is not None else RuntimeResources()
+        self.publish_lock = anyio.Lock()
+        self.runner: str | None = None  # the run in progress on this context
+        self.commits = Committer(line, self.resources)
+        self._hub: EventHub | None = None
+
+    def _view(self) -> Working:
+        scope = current_scope()
+        if scope is not None and scope.context is self:
+            return scope.working
+        return self.commits.working
+
+    @property
+    def line(self) -> Line:
+        """The branch of the store that this context works on (for the layers above)."""
+        return self.commits.line
+
+    @property
+    def working(self) -> Working:
+        """The view that the present code works on (for the layers above)."""
+        return self._view()
+
+    # -- artifacts -----------------------------------------------------------------------------
+
+    def create(self, data: M, id: str | None = None) -> Artifact[M]:
+        """Create an artifact; where the id is taken, return the one that has it.
+
+        Raises `PayloadError` when the data would not come back equal from the store, `InvalidName`
+        for an id that cannot be stored.
+        """
+        return self._view().create(data, id, self.commits.origin())
+
+    def get(self, id: str) -> Artifact[Any] | None:
+        """Return a live artifact, or `None`. Raises `ArtifactMutated` after an in-place change."""
+        return self._view().get(id)
+
+    def update(self, id: str, new_data: BaseModel) -> Artifact[Any] | None:
+        """Replace the data of an artifact; equal data changes nothing; `None` when absent."""
+        view, scope = self._view(), current_scope()
+        if scope is not None and scope.working is view and scope.effects is not None:
+            scope.effects.follow(id, view, new_data)
+        return view.update(id, new_data, self.commits.origin())
+
+    def delete(self, id: str) -> bool:
+        """Remove an artifact; its relations stay, dangling. Returns whether it was there."""
+        return self._view().delete(id, self.commits.origin()) is not None
+
+    def list_artifacts(self, type: type[BaseModel] | None = None) -> list[Artifact[Any]]:
+        """Return the live artifacts of a type and its subclasses, in order of creation."""
+        return self._view().artifacts(type)
+
+    def latest(self, type: type[M]) -> Artifact[M] | None:
+        """Return the artifact of a type that was created last, or `None`."""
+        view = self._view()
+        ids = view.ids(type)
+        return view.at(ids[-1:])[0] if ids else None
+
+    def snapshot(self) -> dict[str, dict[str, Any]]:
+        """Return `{id: dumped data}` of everything live, committed or not."""
+        return {artifact.id: dump(artifact.data) for artifact in self._view().artifacts()}
+
+    def view(
+        self,
+        type: views.Types | None = None,
+        *,
+        condition: Callable[[Artifact[Any]], bool] | None = None,
+        limit: int | None = None,
+    ) -> views.View:
+        """Return the first `limit` artifacts of one type or several that match, to render as text."""
+        return views.select(self._view(), type, condition, limit)
+
+    # -- relations -----------------------------------------------------------------------------
+
+    def link(self, source: str, relation: str, target: str) -> Relation:
+        """Add a relation; repeating it changes nothing; the ends need not exist."""
+        return self._view().link(source, relation, target)
+
+    def unlink(self, source: str, relation: str | None = None, target_id: str | None = None) -> int:
+        """Remove the relations that match (`None`: any) and return how many went."""
+        return self._view().unlink(source, relation, target_id)
+
+    def relations(
+        self,
+        source_id: str | None = None,
+        relation: str | None = None,
+        target_id: str | None = None,
+    ) -> list[Relation]:
+        """Return the relations that match (`None`: any), in the order they were made."""
+        return self._view().relations(source_id, relation, target_id)
+
+    def incoming(self, target: str, relation: str | None = None) -> list[Relation]:
+        """Return the relations that lead to an artifact."""
+        return self._view().relations(None, relation, target)
+
+    def related(self, source: str, relation: str | None = None) -> list[Artifact[Any]]:
+        """Return the artifacts that `source` leads to, each once, missing ones skipped."""
+        view = self._view()
+        targets = dict.fromkeys(found.target_id for found in view.relations(source, relation))
+        found = (view.get(target) for target in targets)
+        return [artifact for artifact in found if artifact is not None]
+
+    def dangling_relations(self) -> list[Relation]:
+        """Return the relations with a missing end."""
+        state = self._view().state
+        return [
+            relation
+            for relation in self._view().relations()
+            if state.stored(relation.source_id) is None or state.stored(relation.target_id) is None
+        ]
+
+    # -- actions and questions -----------------------------------------------------------------
+
+    def pending_actions(self) -> list[Artifact[PendingAction]]:
+        """Return the actions that wait to be delivered, in the order they were planned."""
+        return delivery.pending(self._view())
+
+    def has_actions(self) -> bool:
+        """Tell, at no cost, whether the branch waits for any delivery at all."""
+        state = self.commits.line.state
+        return state.roots.outbox is not None or bool(state.intents)
+
+    def mark_dispatched(self, id: str) -> Artifact[PendingAction] | None:
+        """Record that an action was delivered; `None` for an id that is no action."""
+        return delivery.mark(self.commits.working, id, "dispatched", None, self.resources.clock.now())
+
+    def mark_failed(self, id: str, error: str | None = None) -> Artifact[PendingAction] | None:
+        """Record that a delivery failed; `None` for an id that is no action."""
+        return delivery.mark(self.commits.working, id, "failed", error, self.resources.clock.now())
+
+    def retry_action(self, id: str) -> Artifact[PendingAction] | None:
+        """Let a failed action be delivered again; `None` for an id that is no action.
+
+        Raises `ValueError` for one that was dispatched: a resend is a new key.
+        """
+        return delivery.rearm(self.commits.working, id, self.resources.clock.now())
+
+    def interrupt(
+        self, question: str, *, kind: str = "general", notes: dict[str, Any] | None = None
+    ) -> Artifact[PendingQuestion]:
+        """Ask a human: create a `PendingQuestion`."""
+        return self.create(PendingQuestion(question=question, kind=kind, notes=notes or {}))
+
+    def pending_questions(self) -> list[Artifact[PendingQuestion]]:
+        """Return the questions that are not answered."""
+        asked = self.list_artifacts(PendingQuestion)
+        return [question for question in asked if not question.data.answered]
+
+    def has_pending_question(self) -> bool:
+        """Tell whether a question is open."""
+        return bool(self.pending_questions())
+
+    def latest_pending_question(self) -> Artifact[PendingQuestion] | None:
+        """Return the question that was asked last and is not answered, or `None`."""
+        asked = self.pending_questions()
+        return asked[-1] if asked else None
+
+    def resume(self, id: str, answer: Any) -> Artifact[PendingQuestion] | None:
+        """Answer a question; `None` for an id that is no question."""
+        found = self.get(id)
+        if found is None or not isinstance(found.data, PendingQuestion):
+            return None
+        now = self.resources.clock.now()
+        answered = {"answered": True, "resolution": answer, "resolved_at": now}
+        return self.update(id, found.data.model_copy(update=answered))
+
+    # -- events --------------------------------------------------------------------------------
+
+    @property
+    def queue(self) -> list[QueueEntry]:
+        """The events and the agents still owed (for the runtime)."""
+        return self.commits.gather()
+
+    def track_staleness(self) -> None:
+        """Queue STALE events from now on, and those of the updates that still wait.
+
+        A context that began empty does so from the start; one that was loaded begins when somebody
+        asks, because it has to read the bookkeeping of everything once.
+        """
+        if not self.commits.working.tracks_staleness:
+            self.commits.working.tracks_staleness = True
+            staleness.add_events(self.commits.working, self.commits.gather())
+
+    def stale_artifacts(self) -> list[Artifact[Any]]:
+        """Return what was written by a commit that read something at an older version."""
+        return staleness.stale_artifacts(self._view())
+
+    def has_stale(self) -> bool:
+        """Tell whether anything is stale."""
+        return bool(self.stale_artifacts())
+
+    def pending_events(self) -> list[Event]:
+        """Return the queued events; the queue is untouched."""
+        if any(entry.event.type == EventType.ARTIFACT_UPDATED for entry in self.commits.gather()):
+            self.track_staleness()
+        return [entry.event for entry in self.commits.gather()]
+
+    def drain_events(self) -> list[Event]:
+        """Return the queued events and empty the queue."""
+        events = self.pending_events()
+        self.commits.queue.clear()
+        return events
+
+    def consume_events(self, batch: Sequence[Event]) -> None:
+        """Remove exactly these event objects from the queue."""
+        gone = {id(event) for event in batch}
+        self.commits.queue[:] = [entry for entry in self.commits.gather() if id(entry.event) not in gone]
+
+    # -- announcements -------------------------------------------------------------------------
+
+    def announce(self, message: str, *, kind: str = "status", **data: Any) -> None:
+        """Tell subscribers, at once, what is going on; nothing is stored, nobody need listen."""
+        if self._hub is not None and self._hub.has_subscribers:
+            self._hub.publish(ProgressEvent(kind, message, data, self.resources.clock.now()))
+
+    def subscribe(self) -> EventQueue:
+        """Return a bounded queue of the announcements made from now on."""
+        if self._hub is None:
+            self._hub = EventHub()
+        return self._hub.subscribe()
+
+    def unsubscribe(self, queue: EventQueue) -> None:
+        """Let a queue get no more announcements."""
+        if self._hub is not None:
+            self._hub.unsubscribe(queue)
+
+    def discard_held(self) -> int:
+        """Drop the results that a failed or cut generation left behind; return how many went.
+
+        Their executions run again.
+        """
+        count = len(self.commits.held)
+        self.commits.hold([])
+        return count
