@@ -1,6 +1,6 @@
 """Tasks, where a plain task group will not do.
 
-`Background` outlives the scope of its caller, and is the one place that starts tasks natively: a
+`Background` outlives the scope of its caller and starts its task natively (`threads` alone does so too): a
 stream may be closed early, from anywhere; its run then has to be cancelled and waited for outside of
 any task group. On asyncio this is a task of the loop, on trio a system task. `run_all` is a task
 group that does not change which error its caller sees.
