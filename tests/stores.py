@@ -32,7 +32,7 @@ class OwnBackend(KVBackend):
         self.texts.pop(key, None)
 
     async def keys(self) -> list[str]:
-        return list(self.texts)
+        return sorted(self.texts)
 
     async def aclose(self) -> None:
         self.closed += 1

@@ -69,7 +69,7 @@ class Receipt(BaseModel):
 class Place:
     """Where a test keeps its sessions. Each call opens the place anew, as another process would."""
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | str | None) -> None:
         self.path = path
         self._memory = InMemoryKVBackend()
 

@@ -6,6 +6,7 @@ It knows the rules (three-way by id, what a checkout drops) and nothing of git.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 Pair = tuple[str, str]
@@ -48,6 +49,7 @@ class Node:
     version: int
     is_versioned: bool
     parents: tuple[Node, ...] = ()
+    wrote: frozenset[str] = frozenset()  # also what is again as it was before the commit
     number: int = field(default_factory=lambda: next(_numbers))
 
     def ancestors(self) -> dict[int, Node]:
@@ -74,8 +76,8 @@ class Branch:
         if self.state != self.tip.state:
             self.tip = Node(self.state, self.tip.version, False, (self.tip,))
 
-    def commit(self, state: State, *others: Node) -> None:
-        self.tip = Node(state, self.tip.version + 1, True, (self.tip, *others))
+    def commit(self, state: State, *others: Node, wrote: Iterable[str] = ()) -> None:
+        self.tip = Node(state, self.tip.version + 1, True, (self.tip, *others), frozenset(wrote))
         self.state = state
 
     def meet(self, other: Node) -> None:
@@ -96,8 +98,9 @@ class Branch:
         toggled: set[Pair] = set()
         for node in dropped:
             before, after = node.parents[0].state, node.state
-            for name in before.items.keys() | after.items.keys():
-                if before.items.get(name) != after.items.get(name) and name not in done:
+            for name in before.items.keys() | after.items.keys() | node.wrote:
+                is_written = before.items.get(name) != after.items.get(name) or name in node.wrote
+                if is_written and name not in done:
                     done.add(name)
                     items.pop(name, None)
                     if name in before.items:

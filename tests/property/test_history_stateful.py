@@ -26,6 +26,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from postgres_server import PostgresServer
 from support import Note, Place, fsck, git
 
 from reactifact import Context, MergeConflict
@@ -60,13 +61,17 @@ class History(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(prefix="history-")) if self.file else None
-        self.place = Place(None if self.folder is None else self.folder / self.file)
+        self.place = self.new_place()
         self.store, self.branches = self.place.store(), self.place.branches()
         self.branches.database = self.store.database
         self.contexts: dict[str, Context] = {}
         self.model: dict[str, Branch] = {}
         self.is_collected = True  # whether git gc has run since the last compaction
         self.compactions: list[Compacted] = []
+
+    def new_place(self) -> Place:
+        """Return the store of one example, empty."""
+        return Place(None if self.folder is None else self.folder / self.file)
 
     def teardown(self) -> None:
         if self.folder is not None:
@@ -165,7 +170,7 @@ class History(RuleBasedStateMachine):
                 found = model.state.items.get(name)
                 writes.append(Write(name, 0 if found is None else found.version, kind))
         context.log_commit(Commit("tester", "change", [], writes=writes))
-        model.commit(model.state)
+        model.commit(model.state, wrote=[write.artifact_id for write in writes])
 
     # -- history -------------------------------------------------------------------------------
 
@@ -339,6 +344,29 @@ class HistoryInSQLite(History):
     file = "state.db"
 
 
+def in_postgres(server: PostgresServer) -> type[History]:
+    """Return the machine whose every example has a database of its own on a server."""
+
+    class HistoryInPostgres(History):
+        file = "postgresql"
+
+        def new_place(self) -> Place:
+            self.database = server.database()
+            return Place(self.database.__enter__())
+
+        def teardown(self) -> None:
+            try:
+                super().teardown()
+            finally:
+                self.database.__exit__(None, None, None)
+
+    return HistoryInPostgres
+
+
+def test_history_in_postgres(postgres: PostgresServer) -> None:
+    run_state_machine(in_postgres(postgres), 4, 25)
+
+
 TestHistoryInMemory = History.TestCase
 TestHistoryInMemory.settings = settings(max_examples=25, stateful_step_count=40)
 TestHistoryInGit = HistoryInGit.TestCase
@@ -356,6 +384,11 @@ def test_thousands_of_steps_in_memory() -> None:
 @pytest.mark.full
 def test_thousands_of_steps_in_git() -> None:
     run_state_machine(HistoryInGit, 60, 80)
+
+
+@pytest.mark.full
+def test_thousands_of_steps_in_postgres(postgres: PostgresServer) -> None:
+    run_state_machine(in_postgres(postgres), 40, 80)
 
 
 @pytest.mark.full

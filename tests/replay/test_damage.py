@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -57,20 +59,42 @@ async def test_a_store_that_is_whole_passes(store: Path, capsys: pytest.CaptureF
 
 
 def flip(store: Path, files: list[Path], step: int) -> tuple[int, list[str]]:
-    """Flip bytes one at a time; return how many, and the flips that nobody noticed."""
+    """Flip bytes one at a time; return how many, and the flips that nobody noticed.
+
+    A flip after which the file still decompresses to exactly the object it names (a repeat coded by the
+    place of an equal one) has damaged nothing and is not counted.
+    """
     count, missed = 0, []
     for number, file in enumerate(files):
         whole = file.read_bytes()
         for position in range(number % step, len(whole), step):
             changed = bytearray(whole)
             changed[position] ^= 0xFF
-            file.write_bytes(changed)
-            count += 1
+            put(file, changed)
             if found_by_us(store) or refused_by_git(store):
+                count += 1
+                continue
+            if holds_what_it_names(file):
                 continue
             missed.append(f"{file.parent.name}{file.name} byte {position}")
-        file.write_bytes(whole)
+        put(file, whole)
     return count, missed
+
+
+def put(file: Path, content: bytes) -> None:
+    """Exchange a file, not its bytes: libgit2 keeps packs mapped, and a mapped file must not shrink."""
+    fresh = file.with_suffix(".fresh")
+    fresh.write_bytes(content)
+    fresh.replace(file)
+
+
+def holds_what_it_names(file: Path) -> bool:
+    """Whether a loose object is, byte for byte, what its name says; nothing of ours is asked."""
+    try:
+        content = zlib.decompress(file.read_bytes())
+    except zlib.error:
+        return False
+    return hashlib.sha1(content).hexdigest() == file.parent.name + file.name
 
 
 def found_by_us(store: Path) -> bool:

@@ -1,0 +1,247 @@
+"""What reactifact 0.15.3 wrote (samples under `fixtures/published`) opens as sessions, or says how."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from pydantic import BaseModel
+from support import Outside, action, fsck, git, live
+
+from reactifact import Consume, PendingAction, ProduceCall, Runtime, SessionStore, create_agent, produce
+from reactifact.branching import BranchStore
+from reactifact.checkpoints import FileKVBackend, SQLiteKVBackend
+from reactifact.cli import main
+from reactifact.errors import NameTaken, NotAStore
+from reactifact.sessions.moving import Moved, import_store
+from reactifact.store.revisions import heads
+
+pytestmark = pytest.mark.anyio
+
+SAMPLES = Path(__file__).parent.parent / "fixtures/published"
+SESSIONS = ["a/b ü", "forked:1", "user-1"]
+
+
+class Order(BaseModel):
+    TYPE_ID: ClassVar[str] = "published.Order"
+    item: str
+    price: int = 0
+
+
+class Receipt(BaseModel):
+    TYPE_ID: ClassVar[str] = "published.Receipt"
+    order: str
+
+
+@produce(Receipt, also_creates=PendingAction)
+async def notify(call: ProduceCall) -> None:
+    assert call.trigger is not None
+    call.effects.create(Receipt(order=call.trigger.id), id=f"receipt:{call.trigger.id}")
+    call.effects.act("mail", key=f"notify:{call.trigger.id}", payload={"item": call.trigger.data.item})
+
+
+@pytest.fixture(params=["kv", "kv.db"])
+def sample(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A copy: reading must not change it, and the last line of a test says so."""
+    source, copy = SAMPLES / request.param, tmp_path / request.param
+    if source.is_dir():
+        shutil.copytree(source, copy)
+    else:
+        shutil.copy(source, copy)
+    return copy
+
+
+def document(sample: Path, key: str) -> dict[str, Any]:
+    """Return what the published package keeps under a key."""
+    if sample.is_dir():
+        entries = [json.loads(file.read_text()) for file in sample.iterdir()]
+        return next(entry["data"] for entry in entries if entry["key"] == key)
+    rows = sqlite3.connect(sample).execute("SELECT data FROM kv_entries WHERE key = ?", (key,))
+    return json.loads(rows.fetchone()[0])
+
+
+async def brought(sample: Path, target: Path) -> SessionStore:
+    await import_store(sample, target)
+    return SessionStore(target, durability="os")
+
+
+@pytest.mark.parametrize("name", ["new.git", "new.db"])
+async def test_all_that_was_kept_is_there(sample: Path, tmp_path: Path, name: str) -> None:
+    store = await brought(sample, tmp_path / name)
+    assert await store.list_sessions() == SESSIONS
+    for session_id in SESSIONS:
+        was = document(sample, session_id)
+        context = await store.load_session(session_id)
+        assert context is not None
+        assert (context.version, context.head_id) == (was["version"], was["head_id"])
+        assert context.snapshot().keys() == was["artifacts"].keys()
+        for artifact_id, kept in was["artifacts"].items():
+            found = live(context, artifact_id)
+            assert found.data.model_dump(mode="json", exclude={"ordering_key"}) == kept["data"]
+            assert found.version == kept["version"]
+            assert found.created_by_commit == kept["created_by_commit"]
+            assert found.to_dict()["created_at"] == kept["created_at"]
+            if not artifact_id.startswith("action:"):
+                assert [old.model_dump(mode="json") for old in found.history] == kept["history"]
+                assert found.to_dict()["updated_at"] == kept["updated_at"]
+        assert [link.to_dict() for link in context.relations()] == was["relations"]
+        assert [event.to_dict() for event in context.pending_events()] == was["events"]
+    assert [order.id for order in context.list_artifacts(Order)] == ["o1", "o2", "o3"]
+    await store.aclose()
+
+
+async def test_the_ledger_knows_what_was_delivered_and_the_turn_goes_on(sample: Path, tmp_path: Path) -> None:
+    store = await brought(sample, tmp_path / "new.git")
+    session = await store.open("user-1")
+    context = session.context
+    assert action(context, "notify:o1").status == "dispatched"
+    failed = action(context, "notify:o2")
+    assert (failed.status, failed.attempts) == ("failed", 1)
+    assert failed.error == "ConnectionError('no route')"
+    assert [waiting.id for waiting in context.pending_actions()] == ["action:later"]
+    outside = Outside()
+    agents = [create_agent("notifier", consumes=[Consume(Order)], produces=[notify])]
+    await Runtime(context, agents, session=session, dispatcher=outside).arun()
+    assert outside.sent == ["later", "notify:o3"]  # what was delivered is not delivered again
+    assert live(context, "receipt:o3").data == Receipt(order="o3")
+    assert context.version == document(sample, "user-1")["version"] + 1
+    context.retry_action("action:notify:o2")
+    await Runtime(context, agents, session=session, dispatcher=outside).arun()
+    assert outside.sent[2:] == ["notify:o2"]
+    fsck(tmp_path / "new.git")
+
+
+async def test_one_commit_says_where_it_is_from(sample: Path, tmp_path: Path) -> None:
+    target = tmp_path / "new.git"
+    await brought(sample, target)
+    subjects = git(target, "log", "--format=%s", "refs/heads/user-1/main").splitlines()
+    assert subjects == [f"imported from {sample}", "Begin session user-1"]
+    fsck(target)
+    for session_id in SESSIONS:
+        assert main(["replay", str(target), "--session", session_id, "--verify-all"]) == 0
+    context = await SessionStore(target).load_session("user-1")
+    assert context is not None
+    assert context.history() == []  # as after a compaction
+    assert context.compacted_at == context.version
+    record = context.commits.line.record
+    assert record is not None
+    known = [commit["id"] for commit in record.details["imported"]["commits"]]
+    assert known == [commit["id"] for commit in document(sample, "user-1")["commits"]]
+
+
+async def test_a_branch_still_merges_three_way(sample: Path, tmp_path: Path) -> None:
+    store = await brought(sample, tmp_path / "new.git")
+    assert [head.branch for head in heads(store.database) if head.session == "forked:1"] == [
+        "%outbox",
+        "main",
+        "plan b",
+    ]
+    session = await store.open("forked:1")
+    branches = BranchStore(tmp_path / "new.git")
+    branch = await branches.load_branch("forked:1", "plan b")
+    assert branch is not None
+    assert live(branch, "o1").data == Order(item="tea", price=9)
+    session.context.update("n0", Order(item="n0", price=5))  # the other side changed too
+    session.context.merge(branch)
+    assert live(session.context, "o1").data == Order(item="tea", price=9)
+    assert live(session.context, "n0").data == Order(item="n0", price=5)
+    assert live(session.context, "b1").data == Order(item="jar")
+    assert not session.context.pending_actions()  # both sides had sent all of theirs
+
+
+async def test_importing_again_changes_nothing(sample: Path, tmp_path: Path) -> None:
+    target = tmp_path / "new.git"
+    first = await import_store(sample, target)
+    assert (first.refs, first.values) == (7, 1)
+    assert await import_store(sample, target) == Moved(0, 0, 0)
+    backend = FileKVBackend(target)
+    assert await backend.get("note") == {"text": "a value of the application's own"}
+    store = SessionStore(target)
+    session = await store.open("user-1")
+    session.context.create(Order(item="new"), id="o4")
+    await session.save()
+    with pytest.raises(NameTaken, match="refs/heads/user-1/main"):
+        await import_store(sample, target)
+
+
+@pytest.mark.parametrize("name", ["checkpoint.json", "checkpoint.db"])
+async def test_a_checkpoint(tmp_path: Path, name: str) -> None:
+    for session, expected in ((None, "checkpoint"), ("mine", "mine")):
+        target = tmp_path / f"{expected}.git"
+        await import_store(SAMPLES / name, target, session=session)
+        context = await SessionStore(target).load_session(expected)
+        assert context is not None
+        order = live(context, "o1")
+        assert (order.data, order.version, order.history) == (
+            Order(item="tea", price=3),
+            1,
+            [Order(item="tea")],
+        )
+
+
+async def test_opening_it_directly_names_the_verb(sample: Path) -> None:
+    for opened in (
+        lambda: SessionStore(sample),
+        lambda: BranchStore(sample),
+        lambda: SessionStore((FileKVBackend if sample.is_dir() else SQLiteKVBackend)(sample)),
+    ):
+        with pytest.raises(NotAStore, match=r"reactifact import .*kv"):
+            opened()
+    with pytest.raises(NotAStore, match="reactifact import"):
+        SessionStore(SAMPLES / "checkpoint.json")
+
+
+def test_the_verb(sample: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = tmp_path / "new.git"
+    assert main(["sessions", str(sample)]) == 2
+    assert "reactifact import" in capsys.readouterr().err
+    assert main(["import", str(sample), str(target)]) == 0
+    assert "7 refs, 1 values, " in capsys.readouterr().out
+    assert main(["sessions", str(target)]) == 0
+    assert capsys.readouterr().out.count("1        1       main") == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda doc: doc["artifacts"]["o1"].pop("data"), "KeyError"),
+        (lambda doc: doc["artifacts"]["o1"].update(id="other"), "calls itself 'other'"),
+        (lambda doc: doc["artifacts"]["action:later"]["data"].pop("kind"), "kind"),
+        (lambda doc: doc["events"][0].update(type="exploded"), "exploded"),
+        (lambda doc: doc.update(relations=[{"source_id": "o1"}]), "relation"),
+        (lambda doc: doc["artifacts"]["o1"].update(created_at="yesterday"), "yesterday"),
+    ],
+)
+async def test_damage_is_named_and_nothing_is_written(tmp_path: Path, change: Any, message: str) -> None:
+    copy = tmp_path / "kv"
+    shutil.copytree(SAMPLES / "kv", copy)
+    file = copy / "user-1.json"
+    entry = json.loads(file.read_text())
+    change(entry["data"])
+    file.write_text(json.dumps(entry))
+    with pytest.raises(NotAStore, match=message) as caught:
+        await import_store(copy, tmp_path / "new.git")
+    assert "'user-1'" in str(caught.value)
+    file.write_text(file.read_text()[:-5])
+    with pytest.raises(NotAStore, match=r"user-1.json is no JSON"):
+        await import_store(copy, tmp_path / "new.git")
+    assert not (tmp_path / "new.git").exists()
+
+
+async def test_versions_that_were_trimmed_keep_their_numbers(tmp_path: Path) -> None:
+    copy = tmp_path / "kv"
+    shutil.copytree(SAMPLES / "kv", copy)
+    file = copy / "user-1.json"
+    entry = json.loads(file.read_text())
+    entry["data"]["artifacts"]["o1"]["version"] = 7
+    file.write_text(json.dumps(entry))
+    await import_store(copy, tmp_path / "new.git")
+    context = await SessionStore(tmp_path / "new.git").load_session("user-1")
+    assert context is not None
+    order = live(context, "o1")
+    assert (order.version, order.history) == (7, [Order(item="tea")])
+    assert context.artifact_version("o1", 6) is not None
