@@ -1,7 +1,7 @@
 """The command line: reading a store, for people and for scripts.
 
 Owns the program `reactifact`: its verbs, its exit codes, the environment it reads. Only `branch`
-changes a store. What is shown is collected by the layers below; a verb chooses and prints.
+and `import` change a store. What is shown is collected by the layers below; a verb chooses and prints.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from .context import context
 from .diff import diff
 from .graph import graph
 from .log import log
+from .moving import export, import_
 from .outbox import outbox
 from .replay import replay
 from .sessions import sessions
@@ -48,11 +49,11 @@ def _version() -> str:
 def cli(click_context: click.Context) -> None:
     """Read the state of agents from a store, a bare git repository.
 
-    Nothing is changed but by `branch save` and `branch merge`, and the classes of the artifacts are
-    not needed. Verbs that print tables take --json. Exit codes: 0, or 2 with one line on stderr for
-    a path, session or commit that is not there (1 from graph, context, branch, replay, audit and
-    verify, also for what does not match). A STORE may be a bundle where it is only read. Colour is
-    used on a terminal only, and not at all where NO_COLOR is set.
+    Nothing is changed but by `branch save`, `branch merge`, `export` and `import`, and the classes of
+    the artifacts are not needed. Verbs that print tables take --json. Exit codes: 0, or 2 with one
+    line on stderr for a path, session or commit that is not there (1 from graph, context, branch,
+    replay, audit and verify, also for what does not match). A STORE may be a bundle where it is only
+    read. Colour is used on a terminal only, and not at all where NO_COLOR is set.
     """
     if click_context.invoked_subcommand is None:
         verbs = " | ".join(cli.commands)
@@ -61,7 +62,10 @@ def cli(click_context: click.Context) -> None:
         click.echo(click_context.get_help())
 
 
-for verb in (log, show, diff, sessions, outbox, context, graph, branch, replay, audit, verify, bundle):
+for verb in (
+    *(log, show, diff, sessions, outbox, context, graph),
+    *(branch, replay, audit, verify, bundle, export, import_),
+):
     cli.add_command(verb)
 
 

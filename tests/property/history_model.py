@@ -99,7 +99,8 @@ class Branch:
         for node in dropped:
             before, after = node.parents[0].state, node.state
             for name in before.items.keys() | after.items.keys() | node.wrote:
-                is_written = before.items.get(name) != after.items.get(name) or name in node.wrote
+                again = name in node.wrote and name in after.items  # deleted, say, and created equal
+                is_written = again or before.items.get(name) != after.items.get(name)
                 if is_written and name not in done:
                     done.add(name)
                     items.pop(name, None)

@@ -245,3 +245,28 @@ async def test_versions_that_were_trimmed_keep_their_numbers(tmp_path: Path) -> 
     order = live(context, "o1")
     assert (order.version, order.history) == (7, [Order(item="tea")])
     assert context.artifact_version("o1", 6) is not None
+
+
+async def test_a_branch_whose_session_is_gone_or_was_reset(tmp_path: Path) -> None:
+    copy = tmp_path / "kv"
+    shutil.copytree(SAMPLES / "kv", copy)
+    file = copy / "forked%3A1.json"
+    entry = json.loads(file.read_text())
+    entry["data"] |= {"version": 0, "head_id": None, "artifacts": {}, "commits": []}
+    file.write_text(json.dumps(entry))
+    await import_store(copy, tmp_path / "reset.git")
+    context = await SessionStore(tmp_path / "reset.git").load_session("forked:1")
+    assert context is not None
+    assert (context.version, context.head_id, context.snapshot()) == (0, None, {})
+    file.unlink()
+    await import_store(copy, tmp_path / "gone.git")
+    for name, sessions in (("reset.git", SESSIONS), ("gone.git", ["a/b ü", "user-1"])):
+        assert await SessionStore(tmp_path / name).list_sessions() == sessions
+        session_id = "forked:1" if name == "reset.git" else "forked"
+        branch = await BranchStore(tmp_path / name).load_branch(
+            session_id, "plan b" if name == "reset.git" else "1:plan b"
+        )
+        assert branch is not None
+        assert live(branch, "o1").data == Order(item="tea", price=9)
+        assert action(branch, "notify:b1").status == "dispatched"
+        fsck(tmp_path / name)

@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from stores import place_of
 from support import Note, Order, Outside, action, fsck, git, live, notifier
@@ -43,7 +44,7 @@ async def fill(place: Any, *sessions: str) -> None:
         runtime = Runtime(context, [notifier()], session=session, dispatcher=Outside("notify:b"))
         context.create(Order(item="tea"), id="a")
         await runtime.arun()
-        branch = context.branch("plan b")
+        branch = context.branch(name="plan b")
         branch.create(Note(text="only here"), id="n")
         await BranchStore(place, durability="os").save_branch(branch, session_id=session_id, name="plan b")
         context.create(Order(item="pot"), id="b")
@@ -52,6 +53,8 @@ async def fill(place: Any, *sessions: str) -> None:
         tip = context.line.tip
         assert tip is not None
         make_tag(store.database, session_id, "before", tip)
+        context.compact(keep_commits=1)
+        await session.save()
         await store.aclose()
 
 
@@ -79,11 +82,11 @@ async def check(place: Any, session_id: str) -> None:
 async def test_there_and_back_by_a_repository_and_by_a_bundle(place: Any, tmp_path: Path) -> None:
     await fill(place, "user-1", "a/b ü", LONG)
     whole = refs(place)
-    assert len(whole) == 3 * 4
+    assert len(whole) == 3 * 5
     repository, bundle = tmp_path / "out.git", tmp_path / "out.bundle"
     moved = await export_store(place, repository)
     assert moved == await export_store(place, bundle)
-    assert (moved.refs, moved.values) == (12, 0)
+    assert (moved.refs, moved.values) == (15, 0)
     assert refs(repository) == whole == BundleBackend(bundle).refs()
     fsck(repository)
     assert git(repository, "rev-parse", "HEAD").strip() in whole.values()
@@ -101,7 +104,7 @@ async def test_into_postgres(postgres_dsn: str, tmp_path: Path) -> None:
     source = tmp_path / "state.git"
     await fill(source, "user-1")
     moved = await import_store(source, postgres_dsn)
-    assert moved.refs == 4
+    assert moved.refs == 5
     assert refs(postgres_dsn) == refs(source)
     await check(postgres_dsn, "user-1")
 
@@ -111,7 +114,7 @@ async def test_a_turn_goes_on_in_the_copy_and_the_rest_follows(tmp_path: Path) -
     await fill(first, "user-1")
     await export_store(first, copy)
     await fill(first, "user-2")
-    assert (await export_store(first, copy)).refs == 4  # only what is new
+    assert (await export_store(first, copy)).refs == 5  # only what is new
     session = await SessionStore(copy).open("user-1")
     outside = Outside()
     session.context.retry_action("action:notify:b")
@@ -180,13 +183,11 @@ async def test_what_git_made(tmp_path: Path) -> None:
 
 
 def test_the_verbs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    import anyio
-
     source = tmp_path / "state.git"
     anyio.run(fill, source, "user-1")
     out, back = str(tmp_path / "out.bundle"), str(tmp_path / "back.db")
     assert main(["export", str(source), out]) == 0
-    assert capsys.readouterr().out.startswith(f"{out}: 4 refs, ")
+    assert capsys.readouterr().out.startswith(f"{out}: 5 refs, ")
     assert main(["import", out, back]) == 0
     assert refs(back) == refs(source)
     other = tmp_path / "other.git"

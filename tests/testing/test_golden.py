@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 
 import pytest
 from pydantic import BaseModel
-from support import Note, Order, Outside, Question, answering_agents, commit, notifier
+from support import Answer, Note, Order, Outside, Question, answering_agents, commit, notifier
 
-from reactifact import Context, Runtime, SessionStore
+from reactifact import Consume, Context, ProduceCall, Runtime, SessionStore, create_agent, produce
 from reactifact.checkpoints import InMemoryKVBackend
 from reactifact.testing import GoldenFiles, golden, golden_text
 
@@ -89,6 +89,10 @@ async def test_deliveries_show_how_they_went() -> None:
             "error": "no route for notify:b",
         },
     ]
+    [action, _] = [found for found in shown["artifacts"] if found["type"] == "PendingAction"]
+    assert list(action["versions"]) == ["0"]  # a delivery is no new version of the intent
+    assert action["versions"]["0"]["payload"] == {"item": "a"}
+    assert "status" not in action["versions"]["0"]
     loaded = await store.load_session("s")
     assert loaded is not None
     assert golden(loaded) == shown
@@ -103,6 +107,23 @@ async def test_what_is_gone_is_shown_by_the_commits_that_made_it() -> None:
     [made] = shown["commits"][0]["operations"]
     assert made["create n Note"]["text"] == "short"
     assert shown["commits"][1]["operations"] == ["delete n"]
+
+
+async def test_compaction_leaves_what_is_kept_readable() -> None:
+    @produce(Answer)
+    def count(call: ProduceCall) -> Answer:
+        return Answer(text=str(len(call.context.list_artifacts(Question))))
+
+    context = Context()
+    context.create(Question(text="why"), id="q")
+    agents = [create_agent(name, consumes=[Consume(Question)], produces=[count]) for name in "ab"]
+    await Runtime(context, agents).arun()
+    before = golden(context)
+    assert [made["reads"] for made in before["commits"]] == [["q@0"], ["q@0"]]
+    context.compact(keep_commits=1)  # the snapshot that both saw is folded
+    after = golden(context)
+    assert [made["reads"] for made in after["commits"]] == [["(a listing of a snapshot that was compacted)"]]
+    assert after["artifacts"] == before["artifacts"]
 
 
 async def test_transient_fields_and_random_ids_in_data_do_not_count() -> None:

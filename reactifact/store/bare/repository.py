@@ -46,7 +46,9 @@ def open_repository(path: Path, location: str, *, create: bool, sync: bool) -> p
     Raises `NotAStore` naming path, cause and way out; `StoreError` when it cannot be created.
     """
     if path.exists() and not path.is_dir():
-        raise NotAStore(f"{location} is a file, and a store is a folder; give the path of a folder")
+        raise NotAStore(
+            f"{location} is a file, and a store is a folder; give the path of a folder. {_imported(location)}"
+        )
     if not path.exists() and not create:
         raise NotAStore(f"there is nothing at {location}; check the path, or open it with create=True")
     with os_errors(location, "opening"):
@@ -130,6 +132,10 @@ def _recognise(path: Path, location: str) -> None:
     if not all((path / name).exists() for name in ("HEAD", "objects", "refs")):
         if (path / ".git").exists():
             raise _work_tree(path, location)
+        if any(name.endswith(".json") for name in os.listdir(path)):
+            raise NotAStore(
+                f"{location} is a folder with JSON files in it and no git repository. {_imported(location)}"
+            )
         raise NotAStore(
             f"{location} is a folder with other things in it and no git repository; "
             f"give an empty folder, a new path, or a bare repository"
@@ -145,6 +151,13 @@ def _recognise(path: Path, location: str) -> None:
             f"{location} keeps its refs as {refs}, and a store needs files; convert it with "
             f"`git refs migrate --ref-format=files`"
         )
+
+
+def _imported(location: str) -> str:
+    return (
+        f"If an earlier reactifact wrote it, bring it over with `reactifact import {location} NEW_STORE`; "
+        f"else choose another path"
+    )
 
 
 def _open(path: Path, location: str) -> pygit2.Repository:
