@@ -170,9 +170,10 @@ async def test_importing_again_changes_nothing(sample: Path, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("name", ["checkpoint.json", "checkpoint.db"])
 async def test_a_checkpoint(tmp_path: Path, name: str) -> None:
+    copy = shutil.copy(SAMPLES / name, tmp_path)  # SQLite makes files beside one it reads
     for session, expected in ((None, "checkpoint"), ("mine", "mine")):
         target = tmp_path / f"{expected}.git"
-        await import_store(SAMPLES / name, target, session=session)
+        await import_store(copy, target, session=session)
         context = await SessionStore(target).load_session(expected)
         assert context is not None
         order = live(context, "o1")
