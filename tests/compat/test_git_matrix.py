@@ -245,7 +245,7 @@ def _(shop: Shop, out: str) -> None:
     git(shop.path, "merge-base", "--is-ancestor", newest, "shop/main")
 
 
-@line("git bundle")
+@line('git -C "$OUT/clone.git" bundle')
 def _(shop: Shop, out: str) -> None:
     git(shop.out, "clone", "-q", "--bare", "shop.bundle", "unbundled.git")
     fsck(shop.out / "unbundled.git")
@@ -306,7 +306,7 @@ def until_more(shop: Shop) -> None:
 
 @pytest.mark.parametrize("command", commands())
 def test_a_line_of_the_page(command: str, shop: Shop) -> None:
-    if 'clone.git" fetch' in command and not (shop.out / "clone.git").exists():
+    if 'git -C "$OUT/clone.git"' in command and not (shop.out / "clone.git").exists():
         shop.run('git clone -q --bare . "$OUT/clone.git"')
     check_of(command)(shop, shop.run(command))
 
