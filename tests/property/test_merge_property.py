@@ -17,6 +17,7 @@ import anyio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from postgres_server import PostgresServer
 from pydantic import BaseModel
 from support import Note, Order, fsck
 
@@ -280,7 +281,9 @@ def test_random_histories_in_memory(steps: list[tuple[str, int, int, int, str]])
     run(Context(), steps)
 
 
-async def _stored(path: Path, steps: list[tuple[str, int, int, int, str]]) -> tuple[World, list[Context]]:
+async def _stored(
+    path: Path | str, steps: list[tuple[str, int, int, int, str]]
+) -> tuple[World, list[Context]]:
     """Run a history over a store; return it and its branches as another process reads them."""
     sessions, branches = SessionStore(path, durability="os"), BranchStore(path, durability="os")
     session = await sessions.open("s")
@@ -300,6 +303,18 @@ async def _stored(path: Path, steps: list[tuple[str, int, int, int, str]]) -> tu
     return world, [context for context in reopened if context is not None]
 
 
+def compare_with_memory(steps: list[tuple[str, int, int, int, str]], place: Path | str) -> None:
+    """Run one history in memory and over a store, and compare what they hold at the end."""
+    memory = run(Context(), steps)
+    world, reopened = anyio.run(_stored, place, steps)
+    assert len(reopened) == len(world.branches)
+    for here, stored, context in zip(memory.branches, world.branches, reopened, strict=True):
+        assert (content(context), links_of(context)) == (stored.values, stored.links)
+        if max(memory.most_bases, world.most_bases) <= 2:  # the order of more is that of random ids
+            here.context.commits.commit_direct()
+            assert state_of(context) == state_of(here.context)
+
+
 @pytest.mark.parametrize("suffix", [".git", ".db"])
 def test_random_histories_are_equal_on_all_stores(
     suffix: str, tmp_path_factory: pytest.TempPathFactory
@@ -311,15 +326,18 @@ def test_random_histories_are_equal_on_all_stores(
     @settings(max_examples=max(5, settings().max_examples // 4))
     def compare(steps: list[tuple[str, int, int, int, str]]) -> None:
         path = folder / f"{next(numbers_of_stores)}{suffix}"
-        memory = run(Context(), steps)
-        world, reopened = anyio.run(_stored, path, steps)
-        assert len(reopened) == len(world.branches)
-        for here, stored, context in zip(memory.branches, world.branches, reopened, strict=True):
-            assert (content(context), links_of(context)) == (stored.values, stored.links)
-            if max(memory.most_bases, world.most_bases) <= 2:  # the order of more is that of random ids
-                here.context.commits.commit_direct()
-                assert state_of(context) == state_of(here.context)
+        compare_with_memory(steps, path)
         if suffix == ".git":
             fsck(path)
+
+    compare()
+
+
+def test_random_histories_are_equal_on_postgresql(postgres: PostgresServer) -> None:
+    @given(histories)
+    @settings(max_examples=max(5, settings().max_examples // 8))
+    def compare(steps: list[tuple[str, int, int, int, str]]) -> None:
+        with postgres.database() as dsn:
+            compare_with_memory(steps, dsn)
 
     compare()
