@@ -33,11 +33,7 @@ def encode_payload(model: BaseModel) -> bytes:
     Raises `PayloadError`, naming class, field and reason, when the data cannot be written or would
     not come back equal.
     """
-    dumped = _dumped(model)
-    try:
-        data = canonical.encode(dumped)
-    except (ValueError, TypeError) as error:
-        raise _not_json(model, error) from error
+    data = dump_payload(model)
     try:
         back = type(model).__pydantic_validator__.validate_json(data, by_alias=False, by_name=True)
     except ValidationError as error:
@@ -46,6 +42,18 @@ def encode_payload(model: BaseModel) -> bytes:
     if found is not None:
         raise _not_equal(model, found)
     return data
+
+
+def dump_payload(model: BaseModel) -> bytes:
+    """Return the canonical bytes of a model without asking whether they would come back equal.
+
+    Raises `PayloadError` when the data cannot be written.
+    """
+    dumped = _dumped(model)
+    try:
+        return canonical.encode(dumped)
+    except (ValueError, TypeError) as error:
+        raise _not_json(model, error) from error
 
 
 def decode_payload(model: type[M], data: bytes, *, type_id: str, revision: str | None) -> M:

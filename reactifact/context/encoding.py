@@ -5,14 +5,15 @@ Owns `Encoded` and the special case of actions, whose delivery fields are not pa
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 from pydantic import BaseModel
 
-from ..errors import InvalidName
+from ..errors import InvalidName, ReactifactError
 from ..store import canonical
 from ..store.layout import Meta
-from .codec import encode_payload
+from .codec import dump_payload, encode_payload
 from .interrupts import DELIVERY_FIELDS, PendingAction
 from .types import TypeNotFoundError, resolve, revision_of, type_id_of
 
@@ -36,13 +37,22 @@ def encode(data: BaseModel) -> Encoded:
             f"define a class that derives from pydantic.BaseModel"
         )
     model = type(data)
-    if isinstance(data, PendingAction):
-        payload = encode_payload(data.intent())
-        record: Any = canonical.decode(payload)
-        payload = canonical.encode({k: v for k, v in record.items() if k not in DELIVERY_FIELDS})
-    else:
-        payload = encode_payload(data)
-    return Encoded(type_id_of(model), payload, revision_of(model), model)
+    return Encoded(type_id_of(model), _payload(data, encode_payload), revision_of(model), model)
+
+
+def is_unchanged(data: BaseModel, payload: bytes) -> bool:
+    """Whether a model that was read from `payload` still says the same."""
+    try:
+        return _payload(data, dump_payload) == payload
+    except (ReactifactError, ValueError):
+        return False  # it holds now what could not be stored
+
+
+def _payload(data: BaseModel, write: Callable[[BaseModel], bytes]) -> bytes:
+    if not isinstance(data, PendingAction):
+        return write(data)
+    record: Any = canonical.decode(write(data.intent()))
+    return canonical.encode({k: v for k, v in record.items() if k not in DELIVERY_FIELDS})
 
 
 def same_content(encoded: Encoded, meta: Meta) -> bool:

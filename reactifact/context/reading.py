@@ -21,7 +21,7 @@ from ..store.state import State, Stored
 from ..store.trees import lookup
 from .artifacts import Artifact
 from .codec import decode_payload
-from .encoding import ACTION_TYPE, encode, is_subtype, other_payload
+from .encoding import ACTION_TYPE, is_subtype, is_unchanged, other_payload
 from .interrupts import PendingAction
 from .relations import Relation
 from .types import TypeNotFoundError, resolve, revision_of, type_id_of
@@ -148,12 +148,10 @@ class Reading:
         """Refuse an artifact whose data was changed in place. Raises `ArtifactMutated`."""
         if artifact.payload is None or not artifact.is_loaded:
             return
-        try:
-            same = encode(artifact.data).payload == artifact.payload
-        except (ReactifactError, ValueError):
-            same = False
+        if is_unchanged(artifact.data, artifact.payload):
+            return
         stored = self.state.stored(artifact.id)
-        if not same and stored is not None and not self._migrated(stored.meta):
+        if stored is not None and not self._migrated(stored.meta):
             self._point(artifact, stored.meta)
             raise ArtifactMutated(
                 f"the data of artifact {artifact.id!r} was changed in place; it has been read anew. "
