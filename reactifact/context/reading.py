@@ -14,8 +14,8 @@ from weakref import WeakValueDictionary
 from pydantic import BaseModel
 
 from ..errors import ArtifactMutated, ReactifactError
-from ..store.layout import Edge, ListingRecord, Meta, ReadRecord, file_path
-from ..store.ledger import Ledger, LedgerEntry
+from ..store.layout import Edge, ListingRecord, Meta, file_path
+from ..store.ledger import Ledger
 from ..store.objects import Oid
 from ..store.state import State, Stored
 from ..store.trees import lookup
@@ -245,13 +245,3 @@ class Reading:
         ]
         found.sort(key=lambda pair: (pair[0].sequence, pair[1]))
         return [Relation(origin, edge.relation, edge.target) for edge, origin in found]
-
-    # -- notes for the commit ------------------------------------------------------------------
-
-    def read_records(self) -> tuple[ReadRecord, ...]:
-        """Return what was read, the first first."""
-        return tuple(ReadRecord(artifact_id, version) for artifact_id, version in self.reads.items())
-
-    def entry(self, artifact_id: str) -> LedgerEntry | None:
-        """Return what the ledger knows of an action."""
-        return self.ledger.entry(artifact_id)

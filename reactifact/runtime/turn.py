@@ -16,7 +16,6 @@ from ..context import Context, delivery
 from ..context.interrupts import PendingAction
 from ..context.publishing import ensure_attached, publish
 from ..logs import bind, get_logger
-from ..store.memory import MemoryBackend
 from . import generation, outbox
 from .budget import Budget, BudgetTracker, RunOutcome, RunStats
 from .execution import Result
@@ -126,13 +125,17 @@ class Turn:
 
     def _owes_runs(self) -> bool:
         """Whether some event waits for an execution, as far as it has been matched."""
-        present = {name for name, _ in named(self.runtime.agents)}
+        present = self._present()
         return any(
             entry.owed is None or any(name in present for name in entry.owed) for entry in self.context.queue
         )
 
+    def _present(self) -> set[str]:
+        """The names under which the queue knows the agents that are there."""
+        return {name for name, _ in named(self.runtime.agents)}
+
     def _has_work(self) -> bool:
-        present = {name for name, _ in named(self.runtime.agents)}
+        present = self._present()
         if any(not generation.owed_to_absent(entry, present) for entry in self.context.queue):
             return True
         return self._delivers_now and bool(delivery.sendable(self.context.working))
@@ -250,7 +253,7 @@ async def deliver(runtime: Runtime) -> outbox.Drained:
     assert runtime.dispatcher is not None
     if not context.has_actions() or delivery.all_delivered(context.working):
         return outbox.Drained()
-    if ensure_attached(context) or not isinstance(context.line.database.backend, MemoryBackend):
+    if ensure_attached(context):
         await publish(context)
     return await outbox.drain(context, runtime.dispatcher, runtime.outbox_options())
 

@@ -17,7 +17,6 @@ from typing import Any
 from ..errors import Contention, StaleSession, StoreError
 from .changes import joined_compactions
 from .database import Database, Staging, Tree
-from .history import find_change
 from .index import Indexes
 from .layout import Roots
 from .ledger import Ledger, joined
@@ -149,11 +148,6 @@ class Line:
     def change(self) -> str:
         """The Change-Id of the newest commit, versioned or not; empty before the first."""
         return "" if self.record is None else self.record.change
-
-    @property
-    def is_published(self) -> bool:
-        """Whether the store holds everything that was committed here."""
-        return self.ref is not None and self.draft is None and self.tip == self.published
 
     def snapshot(self) -> State:
         """Return a second state on the present subtrees; it must be clean."""
@@ -338,8 +332,3 @@ class Line:
                 branch=self.branch,
             )
         return sorted(changed)
-
-    def find(self, change: str) -> Oid | None:
-        """Return the commit of a Change-Id in the history of this line, or `None`."""
-        self.seal()
-        return find_change(self.objects, self.tip, change)
