@@ -21,9 +21,8 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping, MutableMapping
+from contextvars import ContextVar, Token
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, TextIO
@@ -47,23 +46,25 @@ logging.getLogger(ROOT).addHandler(logging.NullHandler())
 # -- bound fields ------------------------------------------------------------------------------
 
 
-@contextmanager
-def bind(**fields: Any) -> Iterator[None]:
+class bind:  # noqa: N801 - reads as the verb of a with statement; a generator costs thrice as much
     """Put fields on every record that is made inside the block, in the tasks it starts too.
 
     Blocks nest; the inner value of a name wins. Raises `ValueError` for a name that log records
     have already, such as `name` or `msg`.
     """
-    taken = sorted(fields.keys() & _STANDARD)
-    if taken:
-        raise ValueError(
-            f"cannot bind {', '.join(taken)}: log records have attributes of that name; choose another"
-        )
-    token = _bound.set(MappingProxyType({**_bound.get(), **fields}))
-    try:
-        yield
-    finally:
-        _bound.reset(token)
+
+    def __init__(self, **fields: Any) -> None:
+        if not _STANDARD.isdisjoint(fields):
+            taken = ", ".join(sorted(fields.keys() & _STANDARD))
+            raise ValueError(f"cannot bind {taken}: log records have attributes of that name; choose another")
+        self._fields = fields
+        self._tokens: list[Token[Mapping[str, Any]]] = []  # a stack: one object may be entered again
+
+    def __enter__(self) -> None:
+        self._tokens.append(_bound.set(MappingProxyType({**_bound.get(), **self._fields})))
+
+    def __exit__(self, *_: object) -> None:
+        _bound.reset(self._tokens.pop())
 
 
 def current_context() -> Mapping[str, Any]:

@@ -154,14 +154,14 @@ class Produce(Generic[M]):
     async def run(self, call: ProduceCall) -> None:
         """Run the produce and plan what it returns: a model, models, or a patch."""
         effects = _required_effects()
+        if not self.retries:
+            plan_result(effects, await self.produce(call))
+            return
 
         async def once() -> None:
             plan_result(effects, await self.produce(call))
 
-        if self.retries:
-            await run_with_retries(once, self.retry_policy(), call.context, effects, call.inputs)
-        else:
-            await once()
+        await run_with_retries(once, self.retry_policy(), call.context, effects, call.inputs)
 
 
 def plan_result(effects: Effects, result: Any) -> None:

@@ -216,6 +216,10 @@ class Reading:
                 self._live.pop(artifact_id, None)
                 self._loaded.discard(artifact_id)
 
+    def let_go(self) -> None:
+        """Hold no artifact any longer: a view and its artifacts would else wait for the cycle collector."""
+        self._live.clear()
+
     def version_data(self, meta: Meta) -> BaseModel:
         """Return the model of any version, as it was written."""
         return self._decode(meta, self.state.payload(meta))

@@ -96,7 +96,8 @@ async def execute(
             result = Result.failed(work, error)
         result.latency = round((clock.monotonic() - started) * 1000, 3)
         result.log()
-        return result
+    view.let_go()
+    return result
 
 
 async def _run(context: Context, work: Work, view: Working, before: Working) -> Result:
@@ -113,11 +114,14 @@ async def _run(context: Context, work: Work, view: Working, before: Working) -> 
 
 def _note_trigger(view: Working, work: Work) -> None:
     """The artifact behind the event is read first, also by an agent that never looks at it."""
-    others = {key: version for key, version in view.reads.items() if key != work.event.artifact_id}
-    view.reads = {}
-    if view.state.stored(work.event.artifact_id) is not None:
-        view.get(work.event.artifact_id)
-    view.reads.update(others)
+    artifact_id = work.event.artifact_id
+    stored = view.state.stored(artifact_id)
+    others, view.reads = view.reads, {}
+    if stored is not None:
+        view.note_read(artifact_id, stored)
+    for key, version in others.items():
+        if key != artifact_id:
+            view.reads[key] = version
 
 
 def check_declared(agent: Agent, operations: Iterable[Operation]) -> None:

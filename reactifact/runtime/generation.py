@@ -5,12 +5,12 @@ Owns the way from a queue to commits. Budgets, saving and delivery are the turn'
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from operator import itemgetter
 from typing import Any
-
-import anyio
 
 from ..authoring.agents import Agent
 from ..context import Context
@@ -26,8 +26,11 @@ from ..store.state import State
 from .code import code_version
 from .combining import RunAgain, combine
 from .execution import Result, execute
-from .native import run_all
+from .native import Function, run_all
 from .planning import Work, match, named
+
+Place = tuple[int, Work]
+"""Work and its place in the plan."""
 
 
 @dataclass(slots=True)
@@ -112,15 +115,25 @@ async def execute_all(
             execution.results[index] = await execute(context, item, view, before, number)
         return
 
-    async def start(index: int, item: Work) -> None:
-        if may_start():
-            execution.executed += 1
-            execution.results[index] = await execute(context, item, view, before, number)
+    upcoming = _Upcoming(waiting)
 
-    await _run_concurrently(waiting, limit, start)
+    async def run(place: Place) -> None:
+        index, item = place
+        try:
+            if may_start():
+                execution.executed += 1
+                execution.results[index] = await execute(context, item, view, before, number)
+        finally:
+            upcoming.ended(place)
+
+    def function() -> Function | None:
+        place = upcoming.next()
+        return None if place is None else partial(run, place)
+
+    await run_all(function, len(waiting) if limit is None else min(limit, len(waiting)))
 
 
-def _take_held(context: Context, execution: Execution, before: Working) -> list[tuple[int, Work]]:
+def _take_held(context: Context, execution: Execution, before: Working) -> list[Place]:
     """Fill in the results an earlier try left behind; return the work that has to be done."""
     if not context.commits.held:
         return list(enumerate(execution.work))
@@ -138,48 +151,37 @@ def _take_held(context: Context, execution: Execution, before: Working) -> list[
     return waiting
 
 
-async def _run_concurrently(
-    waiting: list[tuple[int, Work]],
-    limit: int | None,
-    start: Callable[[int, Work], Awaitable[None]],
-) -> None:
-    """Start all work at once, as far as the common limit and each agent's own let it run."""
-    total = anyio.Semaphore(limit, fast_acquire=True) if limit is not None else None
-    own: dict[int, anyio.Semaphore] = {}
-    for _, item in waiting:
-        if item.agent.concurrency_limit is not None:
-            limits = item.agent.concurrency_limit
-            own.setdefault(id(item.agent), anyio.Semaphore(limits, fast_acquire=True))
+class _Upcoming:
+    """Work in plan order, as far as each agent's own limit lets it begin."""
 
-    async def run(index: int, item: Work) -> None:
-        async with _HeldLimits(own.get(id(item.agent)), total):
-            await start(index, item)
+    def __init__(self, waiting: Iterable[Place]) -> None:
+        self._waiting = deque(waiting)
+        self._held_back: dict[int, deque[Place]] = {}  # by agent; all of it comes before what waits
+        self._running: Counter[int] = Counter()
 
-    await run_all([partial(run, index, item) for index, item in waiting])
+    def next(self) -> Place | None:
+        """Take the first that may begin now, if any."""
+        ready = [held for held in self._held_back.values() if held and self._has_room(held[0][1].agent)]
+        if ready:
+            return self._begin(min(ready, key=itemgetter(0)).popleft())
+        while self._waiting:
+            place = self._waiting.popleft()
+            agent = place[1].agent
+            if self._has_room(agent):
+                return self._begin(place)
+            self._held_back.setdefault(id(agent), deque()).append(place)
+        return None
 
+    def _has_room(self, agent: Agent) -> bool:
+        return agent.concurrency_limit is None or self._running[id(agent)] < agent.concurrency_limit
 
-class _HeldLimits:
-    """Hold an agent's own limit and the common one, in this order; `None` is no limit."""
+    def _begin(self, place: Place) -> Place:
+        self._running[id(place[1].agent)] += 1
+        return place
 
-    def __init__(self, *limits: anyio.Semaphore | None) -> None:
-        self._limits = [limit for limit in limits if limit is not None]
-        self._held: list[anyio.Semaphore] = []
-
-    async def __aenter__(self) -> None:
-        try:
-            for limit in self._limits:
-                await limit.acquire()
-                self._held.append(limit)
-        except BaseException:
-            self._release()
-            raise
-
-    async def __aexit__(self, *exc: object) -> None:
-        self._release()
-
-    def _release(self) -> None:
-        while self._held:
-            self._held.pop().release()
+    def ended(self, place: Place) -> None:
+        """Make room for another execution of the agent."""
+        self._running[id(place[1].agent)] -= 1
 
 
 def mark_conflicts(results: Sequence[Result]) -> None:

@@ -9,27 +9,38 @@ group that does not change which error its caller sees.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextvars import copy_context
 
 import anyio
 
+Function = Callable[[], Awaitable[None]]
 
-async def run_all(functions: Sequence[Callable[[], Awaitable[None]]]) -> None:
-    """Run functions at once; they begin in the order given, on every event loop.
 
-    An error of one cancels the others and is raised bare. A cancellation that nobody asked for (of
-    something a function waited for) counts as its error: a task group would take it for its own and
-    drop it. The first in the order given is raised.
+async def run_all(upcoming: Callable[[], Function | None], at_once: int) -> None:
+    """Run what `upcoming` hands out, each in a task of its own and at most `at_once` at a time.
+
+    It is asked when a task begins, so that functions begin in its order on every event loop, and a new
+    task is made when one ends: ten thousand functions are not ten thousand waiting tasks. It may
+    answer `None` while others run whose end will let it answer again, and after the last.
+
+    An error of one function cancels the others and is raised bare. A cancellation that nobody asked
+    for (of something a function waited for) counts as its error: a task group would take it for its
+    own and drop it. The first in the order of their beginning is raised.
     """
     errors: dict[int, BaseException] = {}
-    ordered = iter(list(enumerate(functions)))  # trio starts tasks in any order: each takes the next
+    places = itertools.count()
+    outside = copy_context()  # what one function leaves in context variables is not the next one's
 
     async with anyio.create_task_group() as group:
 
         async def run() -> None:
-            place, function = next(ordered)
+            function = upcoming()
+            if function is None:
+                return
+            place = next(places)
             try:
                 await function()
             except BaseException as error:
@@ -37,8 +48,10 @@ async def run_all(functions: Sequence[Callable[[], Awaitable[None]]]) -> None:
                     raise
                 errors[place] = error
                 group.cancel_scope.cancel()
+            if not _is_cancelled_from_outside():
+                outside.copy().run(group.start_soon, run)
 
-        for _ in functions:
+        for _ in range(at_once):
             group.start_soon(run)
     if errors:
         raise errors[min(errors)]
@@ -59,7 +72,7 @@ def _is_cancelled_from_outside() -> bool:
 class Background:
     """One function running beside its caller; its exception is kept, never lost to the loop."""
 
-    def __init__(self, function: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, function: Function) -> None:
         self._function = function
         self._scope = anyio.CancelScope()
         self._done = anyio.Event()

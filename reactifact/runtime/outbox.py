@@ -128,7 +128,8 @@ class _Drainer:
                 async with limit:
                     await self.send(action)
 
-        await run_all([partial(send_all, chain) for chain in chains.values()])
+        functions = (partial(send_all, chain) for chain in chains.values())
+        await run_all(partial(next, functions, None), len(chains))
 
     async def send(self, action: Artifact[PendingAction]) -> None:
         """Send one action and record how it went, unless a failure before holds it back."""

@@ -92,17 +92,32 @@ class Meta:
         record: dict[str, Any] = {name: getattr(self, name) for name in _META_FIELDS}
         record["reads"] = [list(read) for read in self.reads]
         record["listings"] = [list(listing) for listing in self.listings]
-        return canonical.encode({k: v for k, v in record.items() if v not in (None, [])})
+        data = canonical.encode({k: v for k, v in record.items() if v not in (None, [])})
+        _keep_decoded(data, self)
+        return data
 
     @staticmethod
-    @lru_cache(maxsize=8192)
     def decode(data: bytes) -> Meta:
         """Return the meta record of a file."""
-        record: Any = canonical.decode(data)
-        reads = tuple(ReadRecord(*read) for read in record.pop("reads", ()))
-        listings = tuple(ListingRecord(*listing) for listing in record.pop("listings", ()))
-        known = {name: record.get(name) for name in _META_FIELDS}
-        return Meta(**known, reads=reads, listings=listings)
+        found = _decoded.get(data)
+        if found is None:
+            record: Any = canonical.decode(data)
+            reads = tuple(ReadRecord(*read) for read in record.pop("reads", ()))
+            listings = tuple(ListingRecord(*listing) for listing in record.pop("listings", ()))
+            known = {name: record.get(name) for name in _META_FIELDS}
+            found = Meta(**known, reads=reads, listings=listings)
+            _keep_decoded(data, found)
+        return found
+
+
+_decoded: dict[bytes, Meta] = {}  # what was written is read back soon: by the next generation
+_DECODED = 8192
+
+
+def _keep_decoded(data: bytes, meta: Meta) -> None:
+    if len(_decoded) >= _DECODED:
+        _decoded.clear()
+    _decoded[data] = meta
 
 
 _META_FIELDS = tuple(name for name in Meta.__dataclass_fields__ if name not in ("reads", "listings"))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from . import edits, versioning
 from .database import Staging, blob_entry
@@ -53,10 +53,11 @@ class _Seen(NamedTuple):
     """Versions that were looked up in one subtree of bookkeeping; all snapshots of it share them."""
 
     meta: Oid | None
-    versions: dict[str, Stored]
+    versions: dict[str, Stored | None]  # `None`: there is none
 
 
 _SEEN = 4_096  # how many are kept
+_UNSEEN: Any = object()
 
 
 class StateSavepoint(NamedTuple):
@@ -90,7 +91,8 @@ class State:
 
     def twin(self) -> State:
         """Return another state on the same subtrees, with objects of its own on top."""
-        twin = State(Staging(self.objects), self.roots, self.next_sequence, self.indexes)
+        below = self.objects.ground  # fewer levels to ask
+        twin = State(Staging(below), self.roots, self.next_sequence, self.indexes)
         if self._seen.meta == self.roots.meta:
             twin._seen = self._seen
         return twin
@@ -104,14 +106,12 @@ class State:
         if self._seen.meta != self.roots.meta:
             self._seen = _Seen(self.roots.meta, {})
         seen = self._seen.versions
-        found = seen.get(artifact_id)
-        if found is None:
+        found: Stored | None = seen.get(artifact_id, _UNSEEN)
+        if found is _UNSEEN:
             entry = lookup(self.objects, self.roots.meta, file_path(artifact_id))
-            if entry is None:
-                return None
             if len(seen) >= _SEEN:
                 seen.clear()
-            found = seen[artifact_id] = self.stored_at(entry.oid)
+            found = seen[artifact_id] = None if entry is None else self.stored_at(entry.oid)
         return found
 
     def stored_at(self, oid: Oid) -> Stored:
