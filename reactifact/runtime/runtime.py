@@ -1,23 +1,19 @@
 """`Runtime`: agents over a context, as applications start them.
 
-Owns the public face of the loop: configuration, the entry points, reentrancy, hints and statistics.
-The loop itself is `turn`'s.
+Owns the entry points, reentrancy, ending and statistics. What it is configured with is `wiring`'s, the
+loop itself `turn`'s.
 """
 
 from __future__ import annotations
 
-import sys
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, nullcontext
-from typing import Any, Literal, Protocol
+from typing import Any
 
 import anyio
 
-from ..authoring.agents import Agent
 from ..authoring.request import current_request, reset_request, set_request
-from ..context import Context
-from ..context.events import Event
 from ..context.locking import run_lock
 from ..context.scope import current_scope
 from ..context.streaming import ProgressEvent
@@ -28,27 +24,14 @@ from ..store.relinking import require_current
 from ..threads import short_call
 from . import registry, turn
 from .budget import Budget, RunOutcome, RunStats
-from .execution import Result
 from .metering import metered
-from .outbox import Dispatcher, Drained, ErrorCallback, Options, interested
-from .planning import Scheduler
 from .streams import stream
+from .wiring import Wiring
 
 log = get_logger("reactifact.runtime")
 
-SavePolicy = Literal["per_commit", "per_turn"]
-AgentErrorCallback = Callable[[Agent, Event, BaseException], Any]
 
-
-class Saves(Protocol):
-    """What a runtime needs of a session."""
-
-    session_id: str
-
-    async def save(self) -> None: ...
-
-
-class Runtime:
+class Runtime(Wiring):
     """Runs agents on the events of a context until nothing is left to react to.
 
     With a `session` every generation is saved (`per_commit`) or the whole turn at its end
@@ -57,73 +40,10 @@ class Runtime:
     `arun` as it was raised, unless `isolate_errors` is set.
     """
 
-    def __init__(
-        self,
-        context: Context,
-        agents: Sequence[Agent] | None = None,
-        max_concurrency: int | None = None,
-        session: Saves | None = None,
-        budget: Budget | None = None,
-        tracer: Any = None,
-        scheduler: Scheduler | None = None,
-        isolate_errors: bool = False,
-        on_agent_error: AgentErrorCallback | None = None,
-        session_save_policy: SavePolicy = "per_commit",
-        dispatcher: Dispatcher | None = None,
-        on_dispatch_error: ErrorCallback | None = None,
-        *,
-        dispatch_errors: Literal["raise", "record"] = "raise",
-        dispatch_concurrency: int = 1,
-        simulate: bool = False,
-    ) -> None:
-        if tracer is not None:
-            raise ValueError("tracer= is not supported: read the commits of the store, or the log")
-        if session_save_policy not in ("per_commit", "per_turn"):
-            raise ValueError(
-                f"session_save_policy is 'per_commit' or 'per_turn', not {session_save_policy!r}"
-            )
-        if dispatch_errors not in ("raise", "record"):
-            raise ValueError(f"dispatch_errors is 'raise' or 'record', not {dispatch_errors!r}")
-        for name, value in (
-            ("max_concurrency", max_concurrency),
-            ("dispatch_concurrency", dispatch_concurrency),
-        ):
-            if value is not None and value < 1:
-                raise ValueError(f"{name} is a number of at least 1, not {value!r}")
-        self.context = context
-        self.agents: list[Agent] = []
-        for agent in agents or ():
-            self.register(agent)
-        self.max_concurrency = max_concurrency
-        self.session = session
-        self.budget = budget
-        self.scheduler = scheduler
-        self.isolate_errors = isolate_errors
-        self.on_agent_error = on_agent_error
-        self.session_save_policy = session_save_policy
-        self.dispatcher = dispatcher
-        self.on_dispatch_error = on_dispatch_error
-        self.dispatch_errors = dispatch_errors
-        self.dispatch_concurrency = dispatch_concurrency
-        self.simulate = simulate
-        self.last_stats: RunStats | None = None
-        self._turn: turn.Turn | None = None
-        self._info: registry.RunInfo | None = None
-        self._hinted: set[str] = set()
-        self._is_shut = False
-
-    # -- configuration -------------------------------------------------------------------------
-
-    def register(self, agent: Agent) -> None:
-        """Add an agent. Raises `TypeError` for anything else."""
-        if not isinstance(agent, Agent):
-            raise TypeError(f"{agent!r} is no agent: pass an Agent (see create_agent)")
-        self.agents.append(agent)
-
-    @property
-    def saves_per_commit(self) -> bool:
-        """Whether each generation is saved."""
-        return self.session_save_policy == "per_commit"
+    last_stats: RunStats | None = None
+    """What the last turn did, one that raised included; `None` before the first."""
+    _turn: turn.Turn | None = None
+    _is_shut = False
 
     @property
     def in_flight(self) -> bool:
@@ -152,7 +72,8 @@ class Runtime:
         limits = self._limits(budget, max_iterations)
         async with self._entered(limits, request) as current:
             await self._run(current)
-        self._hint_at_silence(current)
+        if current.runs == 0 and current.unmatched:
+            self.hint_at_silence()
         return current.runs
 
     async def arun_once(
@@ -213,7 +134,13 @@ class Runtime:
         early cancels the turn and waits for it, but not longer than a bounded time.
         """
         self._refuse_a_second_turn()
-        async with aclosing(stream(self, budget, max_iterations, request)) as events:
+
+        async def run() -> RunStats:
+            await self.arun(max_iterations, budget, request=request)
+            assert self.last_stats is not None
+            return self.last_stats
+
+        async with aclosing(stream(self.context, run)) as events:
             async for event in events:
                 yield event
 
@@ -238,14 +165,14 @@ class Runtime:
             )
         self._is_shut = True
         self.request_stop()
-        current, info = self._turn, self._info
-        if current is None or info is None:
+        current = self._turn
+        if current is None:
             return
         clock = self.context.resources.clock
         expired = await turn.within(clock, timeout, current.done.wait, anyio.CancelScope())
         if expired:
-            info.is_cancelled = True
-            info.scope.cancel()
+            current.info.is_cancelled = True
+            current.info.scope.cancel()
             await current.done.wait()
 
     # -- one turn ------------------------------------------------------------------------------
@@ -274,14 +201,12 @@ class Runtime:
         """Register a turn for its length, with its lock, request and statistics."""
         self._refuse_a_second_turn()
         clock = self.context.resources.clock
-        current = turn.Turn(self, uuid.uuid4().hex, limits, clock.monotonic())
-        self._turn = current
         token = set_request(request)
         session_id = "" if self.session is None else self.session.session_id
-        info = registry.RunInfo(current.run_id, session_id, clock.now(), current_request(), id(self))
-        self._info = info
+        info = registry.RunInfo(uuid.uuid4().hex, session_id, clock.now(), current_request(), id(self))
+        current = self._turn = turn.Turn(self, info, limits, clock.monotonic())
         registry.enter(info)
-        fields = {"run_id": current.run_id, "session_id": session_id, **_request_field(info.request)}
+        fields = {"run_id": info.run_id, "session_id": session_id, **_request_field(info.request)}
         try:
             with bind(**fields):
                 async with self._run_lock():
@@ -291,7 +216,7 @@ class Runtime:
             registry.leave(info)
             reset_request(token)
             self.last_stats = current.stats()
-            self._turn = self._info = None
+            self._turn = None
             current.done.set()
 
     @asynccontextmanager
@@ -303,7 +228,7 @@ class Runtime:
                 f"branch {context.line.branch!r} of session {context.line.session!r} is run by another "
                 f"Runtime of this process (run {context.runner}): await it first, or run a fork"
             )
-        context.runner = self._turn.run_id if self._turn is not None else ""
+        context.runner = self._turn.info.run_id if self._turn is not None else ""
         try:
             async with self._stored_run_lock():
                 yield
@@ -340,8 +265,7 @@ class Runtime:
 
     async def _run_bounded(self, current: turn.Turn, body: Callable[[], Awaitable[None]]) -> None:
         """Run a body under the turn's deadline and `cancel_run`. A turn that is cut is saved."""
-        info = self._info
-        assert info is not None
+        info = current.info
         clock = self.context.resources.clock
         expired = await turn.within(clock, current.limits.max_seconds, body, info.scope)
         if expired:
@@ -351,62 +275,6 @@ class Runtime:
             await self.session.save()
         if info.is_cancelled:
             _raise_cancelled(info.run_id)
-
-    # -- for the turn --------------------------------------------------------------------------
-
-    def note_generation(self, number: int) -> None:
-        """Show the number of the running generation in `active_runs()`."""
-        if self._info is not None:
-            self._info.generation = number
-
-    def outbox_options(self) -> Options:
-        """Return how the outbox is drained."""
-        return Options(
-            on_error=self.on_dispatch_error,
-            owed=interested(self.agents),
-            concurrency=self.dispatch_concurrency,
-            simulate=self.simulate,
-        )
-
-    def raise_undelivered(self, drained: Drained) -> None:
-        """Raise the first failed delivery, unless failures are only recorded."""
-        if self.dispatch_errors == "raise":
-            drained.raise_first()
-
-    async def report_agent_error(self, result: Result) -> None:
-        """Tell the application about an isolated error; what its callback raises is isolated too."""
-        if self.on_agent_error is None or result.error is None:
-            return
-        try:
-            answer = self.on_agent_error(result.work.agent, result.work.event, result.error)
-            if isinstance(answer, Awaitable):
-                await answer
-        except Exception as error:
-            result.error.add_note(f"on_agent_error failed: {type(error).__name__}: {error}")
-
-    def warn_without_dispatcher(self) -> None:
-        """Say once, on stderr, that actions wait and nobody delivers them."""
-        if self.dispatcher is None and self.context.has_actions():
-            waiting = len(self.context.pending_actions())
-            if waiting:
-                self._hint(
-                    "dispatcher",
-                    f"reactifact: {waiting} pending action(s), but the Runtime has "
-                    f"no dispatcher=: they stay pending",
-                )
-
-    def _hint_at_silence(self, current: turn.Turn) -> None:
-        if current.runs == 0 and current.unmatched and self.agents:
-            self._hint(
-                "silence",
-                f"reactifact: None of the {len(self.agents)} agents ran: no event matched a "
-                f"consume of theirs (types are matched exactly)",
-            )
-
-    def _hint(self, kind: str, text: str) -> None:
-        if kind not in self._hinted:
-            self._hinted.add(kind)
-            print(text, file=sys.stderr)
 
 
 def _request_field(request: Mapping[str, Any]) -> dict[str, Any]:

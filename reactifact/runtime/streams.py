@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator, Awaitable, Callable
 
+from ..context import Context
 from ..context.streaming import ProgressEvent
-from .budget import Budget
+from .budget import RunStats
 from .native import Background
-
-if TYPE_CHECKING:
-    from .runtime import Runtime
 
 CLOSING_SECONDS = 5.0
 """How long closing a stream early waits for a run that does not end when it is cancelled."""
@@ -19,18 +16,16 @@ _END = "stream_end"
 
 
 async def stream(
-    runtime: Runtime,
-    budget: Budget | None,
-    max_iterations: int,
-    request: Mapping[str, Any] | None,
+    context: Context, turn: Callable[[], Awaitable[RunStats]]
 ) -> AsyncGenerator[ProgressEvent, None]:
-    """Run a turn in the background; yield its start, its announcements and its end."""
-    context = runtime.context
+    """Run a turn on `context` in the background; yield its start, its announcements and its end."""
     queue = context.subscribe()
+    stats: RunStats | None = None
 
     async def run() -> None:
+        nonlocal stats
         try:
-            await runtime.arun(max_iterations, budget, request=request)
+            stats = await turn()
         finally:
             queue.put_nowait(ProgressEvent(_END))  # wakes the reader; nothing comes after it
 
@@ -43,7 +38,6 @@ async def stream(
         await background.wait()
         if background.error is not None:
             raise background.error
-        stats = runtime.last_stats
         assert stats is not None
         data = {"outcome": stats.outcome, "runs": stats.runs, "duration": stats.duration}
         yield ProgressEvent("run_end", data=data)

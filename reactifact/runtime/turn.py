@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anyio import CancelScope, Event, create_task_group, get_cancelled_exc_class
 
@@ -20,10 +20,8 @@ from . import generation, outbox
 from .budget import Budget, BudgetTracker, RunOutcome, RunStats
 from .execution import Result
 from .planning import named, scheduled
-
-if TYPE_CHECKING:
-    from .runtime import Runtime
-
+from .registry import RunInfo
+from .wiring import Wiring
 
 log = get_logger("reactifact.runtime")
 
@@ -50,8 +48,8 @@ class Limits:
 class Turn:
     """One turn in progress."""
 
-    runtime: Runtime
-    run_id: str
+    wiring: Wiring
+    info: RunInfo
     limits: Limits
     started: float
     saves: bool = True
@@ -70,7 +68,7 @@ class Turn:
     @property
     def context(self) -> Context:
         """The context the turn works on."""
-        return self.runtime.context
+        return self.wiring.context
 
     def stats(self) -> RunStats:
         """Return what the turn did so far."""
@@ -105,15 +103,15 @@ class Turn:
 
     async def flush(self) -> None:
         """Deliver what waits, without a generation."""
-        runtime, context = self.runtime, self.context
-        generation.plan(context, runtime.agents)
-        drained = await deliver(runtime)
+        wiring, context = self.wiring, self.context
+        generation.plan(context, wiring.agents)
+        drained = await deliver(wiring)
         self.tried = drained.tried
-        generation.plan(context, runtime.agents)
-        if drained.tried and runtime.session is not None:
-            await runtime.session.save()
+        generation.plan(context, wiring.agents)
+        if drained.tried and wiring.session is not None:
+            await wiring.session.save()
         self.outcome = RunOutcome.COMPLETED
-        runtime.raise_undelivered(drained)
+        wiring.raise_undelivered(drained)
 
     def _ended(self) -> RunOutcome | None:
         """Return why no further generation may start, or `None`."""
@@ -132,7 +130,7 @@ class Turn:
 
     def _present(self) -> set[str]:
         """The names under which the queue knows the agents that are there."""
-        return {name for name, _ in named(self.runtime.agents)}
+        return {name for name, _ in named(self.wiring.agents)}
 
     def _has_work(self) -> bool:
         present = self._present()
@@ -143,27 +141,27 @@ class Turn:
     @property
     def _delivers_now(self) -> bool:
         """Whether each generation drains the outbox."""
-        return self.runtime.dispatcher is not None and self.runtime.saves_per_commit
+        return self.wiring.dispatcher is not None and self.wiring.saves_per_commit
 
     async def run_generation(self) -> int:
         """Run one generation and return the number of executions."""
-        runtime, context = self.runtime, self.context
-        runtime.warn_without_dispatcher()
-        planned = generation.plan(context, runtime.agents, self.known)
+        wiring, context = self.wiring, self.context
+        wiring.warn_without_dispatcher()
+        planned = generation.plan(context, wiring.agents, self.known)
         self.known = None
         before = self.runs
         if planned.work:
             self.iterations += 1
-            runtime.note_generation(self.iterations)
+            self.info.generation = self.iterations
             await self._execute(planned)
         else:
             self.unmatched += sum(e.event.artifact_type is not PendingAction for e in planned.batch)
-            generation.consume(context, runtime.agents, planned.batch, [])
-        errors = await deliver(runtime) if self._delivers_now else None
-        self.known = generation.plan(context, runtime.agents, self.known)
+            generation.consume(context, wiring.agents, planned.batch, [])
+        errors = await deliver(wiring) if self._delivers_now else None
+        self.known = generation.plan(context, wiring.agents, self.known)
         await self._save()
         if errors is not None:
-            runtime.raise_undelivered(errors)
+            wiring.raise_undelivered(errors)
         return self.runs - before
 
     def _may_start(self) -> bool:
@@ -174,15 +172,15 @@ class Turn:
         return self.tracker.exhausted(self.limits.budget) is None
 
     async def _execute(self, planned: generation.Plan) -> None:
-        context, runtime = self.context, self.runtime
+        context, wiring = self.context, self.wiring
         work = planned.work
-        if runtime.scheduler is not None:
-            work = await scheduled(runtime.scheduler, context, work)
+        if wiring.scheduler is not None:
+            work = await scheduled(wiring.scheduler, context, work)
             context.commits.commit_direct()  # of what came in while the scheduler thought
         self._running = generation.Execution(work, context.line.snapshot())
         try:
             await generation.execute_all(
-                context, self._running, runtime.max_concurrency, self._may_start, self.iterations
+                context, self._running, wiring.max_concurrency, self._may_start, self.iterations
             )
         except BaseException:
             # cut in the middle: what has finished is kept beside the queue
@@ -192,10 +190,10 @@ class Turn:
         self._count()
         results = await self._without_failures(self._running.finished)
         number = (context.line.record.generation if context.line.record else 0) + 1
-        labels = generation.Labels(self.run_id, number)
+        labels = generation.Labels(self.info.run_id, number)
         again = generation.commit_all(context, results, self._running.snapshot, labels)
-        generation.consume(context, runtime.agents, planned.batch, [*again, *self._running.not_started])
-        self.known = generation.plan(context, runtime.agents)  # the commit says what is owed
+        generation.consume(context, wiring.agents, planned.batch, [*again, *self._running.not_started])
+        self.known = generation.plan(context, wiring.agents)  # the commit says what is owed
         extra = {"generation": self.iterations, "runs": len(results)}
         log.debug("generation committed", extra=extra)
 
@@ -217,10 +215,10 @@ class Turn:
             return results
         self.errors += len(failed)
         succeeded = [result for result in results if result.error is None]
-        if self.runtime.isolate_errors:
+        if self.wiring.isolate_errors:
             try:
                 for result in failed:
-                    await self.runtime.report_agent_error(result)
+                    await self.wiring.report_agent_error(result)
             except BaseException:  # cut in the middle
                 self._hold(succeeded)
                 raise
@@ -233,29 +231,29 @@ class Turn:
     # -- saving and delivering -----------------------------------------------------------------
 
     async def _save(self) -> None:
-        if self.saves and self.runtime.session is not None and self.runtime.saves_per_commit:
-            await self.runtime.session.save()
+        if self.saves and self.wiring.session is not None and self.wiring.saves_per_commit:
+            await self.wiring.session.save()
 
     async def _finish(self) -> None:
         """End the turn: under `per_turn`, save it and then deliver what it decided."""
-        runtime = self.runtime
-        if runtime.saves_per_commit or not self.saves:
+        wiring = self.wiring
+        if wiring.saves_per_commit or not self.saves:
             return
-        if runtime.session is not None:
-            await runtime.session.save()
-        if runtime.dispatcher is not None:
-            runtime.raise_undelivered(await deliver(runtime))
+        if wiring.session is not None:
+            await wiring.session.save()
+        if wiring.dispatcher is not None:
+            wiring.raise_undelivered(await deliver(wiring))
 
 
-async def deliver(runtime: Runtime) -> outbox.Drained:
+async def deliver(wiring: Wiring) -> outbox.Drained:
     """Write what was decided, then send it. Nothing is sent that is not in the store."""
-    context = runtime.context
-    assert runtime.dispatcher is not None
+    context = wiring.context
+    assert wiring.dispatcher is not None
     if not context.has_actions() or delivery.all_delivered(context.working):
         return outbox.Drained()
     if ensure_attached(context):
         await publish(context)
-    return await outbox.drain(context, runtime.dispatcher, runtime.outbox_options())
+    return await outbox.drain(context, wiring.dispatcher, wiring.outbox_options())
 
 
 async def within(
