@@ -175,6 +175,7 @@ class Forger:
     """Rewrites the history of a branch so that git finds nothing wrong with it."""
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         self.backend = GitBackend(path, durability="os")
         self.objects = Staging(Database(self.backend))
         self.ref = branch_ref("s", "main")
@@ -231,6 +232,15 @@ def other_payload(forger: Forger) -> Any:
     return blob_entry(forger.objects.put("blob", canonical.encode({"text": "FORGED"})))
 
 
+def told(forger: Forger, capsys: pytest.CaptureFixture[str], forge: Any, *, new_state: bool = False) -> str:
+    """Return what the check says of a history that `forge` rewrote and git finds in order."""
+    forger.rewrite(forge, new_state=new_state)
+    git(forger.path, "branch", "-D", "s/b")
+    fsck(forger.path)
+    assert check(forger.path) == 1
+    return capsys.readouterr().out
+
+
 def exchange(forger: Forger, edits: dict[Any, Any], oid: Oid, path: tuple[Any, ...]) -> bool:
     """Exchange the payload where it stands in a commit's tree."""
     roots = read_roots(forger.objects, oid)
@@ -247,11 +257,7 @@ async def test_an_exchanged_payload_does_not_fit_the_state(
 ) -> None:
     forger = Forger(store)
     path = forger.payload_path("finding:fact:0")
-    forger.rewrite(lambda oid, edits: exchange(forger, edits, oid, path) and None)
-    git(store, "branch", "-D", "s/b")
-    fsck(store)
-    assert check(store) == 1
-    out = capsys.readouterr().out
+    out = told(forger, capsys, lambda oid, edits: exchange(forger, edits, oid, path) and None)
     assert "its State is" in out
     assert "(finder: " in out  # the first commit that does not match, by its sentence
 
@@ -262,11 +268,8 @@ async def test_nor_the_bookkeeping_where_the_state_is_forged_too(
 ) -> None:
     forger = Forger(store)
     path = forger.payload_path("finding:fact:0")
-    forger.rewrite(lambda oid, edits: exchange(forger, edits, oid, path) and None, new_state=True)
-    git(store, "branch", "-D", "s/b")
-    fsck(store)
-    assert check(store) == 1
-    assert "the payload of 'finding:fact:0' v0 is blob" in capsys.readouterr().out
+    out = told(forger, capsys, lambda oid, edits: exchange(forger, edits, oid, path) and None, new_state=True)
+    assert "the payload of 'finding:fact:0' v0 is blob" in out
 
 
 @anyio_test
@@ -290,11 +293,8 @@ async def test_nor_the_record_where_the_bookkeeping_is_forged_too(
                 entry = blob_entry(forger.objects.put("blob", meta.encode()))
                 edits[".reactifact", "meta", *place] = entry
 
-    forger.rewrite(forge, new_state=True)
-    git(store, "branch", "-D", "s/b")
-    fsck(store)
-    assert check(store) == 1
-    assert "its record writes 'finding:fact:0' v0" in capsys.readouterr().out
+    out = told(forger, capsys, forge, new_state=True)
+    assert "its record writes 'finding:fact:0' v0" in out
 
 
 @anyio_test
@@ -310,11 +310,8 @@ async def test_a_forged_record_does_not_fit_its_message(
             forged = replace(record, run_id="somebody else's")
             edits[".reactifact", "commit.json"] = blob_entry(forger.objects.put("blob", forged.encode()))
 
-    forger.rewrite(forge)
-    git(store, "branch", "-D", "s/b")
-    fsck(store)
-    assert check(store) == 1
-    assert "its record says Run-Id" in capsys.readouterr().out
+    out = told(forger, capsys, forge)
+    assert "its record says Run-Id" in out
 
 
 @anyio_test
@@ -331,11 +328,8 @@ async def test_a_payload_moved_to_another_id_is_found(
             entries = {("artifacts", *p): o for p, o in walk(forger.objects, roots.artifacts)}
             edits[moved], edits[path] = blob_entry(entries[path]), None
 
-    forger.rewrite(forge, new_state=True)
-    git(store, "branch", "-D", "s/b")
-    fsck(store)
-    assert check(store) == 1
-    assert "'fact:1' has bookkeeping and no payload" in capsys.readouterr().out
+    out = told(forger, capsys, forge, new_state=True)
+    assert "'fact:1' has bookkeeping and no payload" in out
 
 
 @anyio_test
