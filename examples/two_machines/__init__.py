@@ -1,0 +1,1 @@
+"""Two processes work through one stream of orders; either is killed, and every order ends with one mail."""
