@@ -8,11 +8,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import branches, concurrency, large_type, replay, service, turn
+from . import branches, concurrency, large_type, replay, service, sessions, turn
 from .harness import Report, Settings, Workload
 
 WORKLOADS: dict[str, Workload] = {
-    module.NAME: module for module in (turn, branches, concurrency, large_type, service, replay)
+    module.NAME: module for module in (turn, branches, concurrency, large_type, service, replay, sessions)
 }
 
 
@@ -32,7 +32,8 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run(workload: Workload, durability: str, options: argparse.Namespace) -> Report:
     with tempfile.TemporaryDirectory(prefix="reactifact-bench-", dir=options.folder) as folder:
-        return workload.run(Settings(Path(folder), durability, options.sizes, options.samples, _progress))
+        settings = Settings(Path(folder), durability, options.sizes, options.samples, _progress, options.dsn)
+        return workload.run(settings)
 
 
 def _progress(text: str) -> None:
@@ -73,6 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--folder", type=Path, metavar="DIR", help="where stores are made: the disk to measure"
     )
+    parser.add_argument("--dsn", metavar="DSN", help="a PostgreSQL database to measure in (sessions)")
     return parser
 
 

@@ -23,6 +23,8 @@ class Settings:
     sizes: tuple[int, ...] | None = None
     samples: int | None = None
     progress: Callable[[str], None] = lambda text: None
+    dsn: str | None = None
+    """A PostgreSQL database to measure in, where a workload measures one."""
 
 
 class Workload(Protocol):

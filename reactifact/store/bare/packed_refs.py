@@ -1,13 +1,14 @@
-"""The file `packed-refs`: read by name and by prefix, and rewritten without a name.
+"""The file `packed-refs`: looked up by name and by prefix, and rewritten without a name.
 
-It owns that one file and a parsed copy of it. Loose refs, which win over packed ones, are the
-business of `refs`; packing refs is git's.
+It owns that one file and the look at it. Loose refs, which win over packed ones, are the business of
+`refs`; packing refs is git's. Git sorts the file and says so in its first line: it is then searched
+where it stands, so that a lookup costs the same however many refs are packed.
 """
 
 from __future__ import annotations
 
+import mmap
 import os
-from bisect import bisect_left
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -17,33 +18,43 @@ from .lockfile import lock_file
 
 Stamp = tuple[int, int, int] | None
 
+_HEADER = b"# pack-refs with:"
+_LONGEST_HEADER = 256
+_OID_LENGTH = 40
 
-class _Parsed(NamedTuple):
+
+class _Lines(NamedTuple):
+    """The content of the file as sorted lines, each `<id> <name>` or `^<id>`, from `start` on."""
+
     stamp: Stamp
-    names: list[str]  # sorted
-    oids: dict[str, Oid]
+    content: mmap.mmap | bytes
+    start: int
+
+
+_ABSENT = _Lines(None, b"", 0)
 
 
 class PackedRefs:
-    """The packed refs of one repository, parsed again only when the file was replaced."""
+    """The packed refs of one repository, as the file that stands there now has them."""
 
     def __init__(self, git_dir: str, *, sync: bool) -> None:
         self._path = f"{git_dir}/packed-refs"
         self._sync = sync
-        self._parsed = _Parsed(None, [], {})
+        self._lines = _ABSENT
 
     def get(self, name: str) -> Oid | None:
         """Return the id packed under `name`."""
-        return self._load().oids.get(name)
+        wanted = _encoded(name)
+        found, oid = next(_from(self._load(), wanted), (b"", b""))
+        return oid.decode() if found == wanted else None
 
     def under(self, prefix: str) -> Iterator[tuple[str, Oid]]:
         """Yield the packed refs whose name starts with `prefix`, in order of name."""
-        parsed = self._load()
-        for position in range(bisect_left(parsed.names, prefix), len(parsed.names)):
-            name = parsed.names[position]
-            if not name.startswith(prefix):
+        start = _encoded(prefix)
+        for name, oid in _from(self._load(), start):
+            if not name.startswith(start):
                 return
-            yield name, parsed.oids[name]
+            yield name.decode("utf-8", "surrogateescape"), oid.decode()
 
     def remove(self, name: str) -> None:
         """Take `name` out of the file. Callers keep our other processes away meanwhile."""
@@ -57,7 +68,7 @@ class PackedRefs:
                     if not dropping:
                         kept.append(line)
                     continue
-                dropping = line.rstrip(b"\n").partition(b" ")[2] == name.encode()
+                dropping = line.rstrip(b"\n").partition(b" ")[2] == _encoded(name)
                 if not dropping:
                     kept.append(line)
             lock.write(b"".join(kept))
@@ -65,29 +76,87 @@ class PackedRefs:
         if self._sync:
             sync_folder(os.path.dirname(self._path))
 
+    def close(self) -> None:
+        """Give the file back; the next lookup opens it again."""
+        self._lines = _ABSENT
+
     def _read(self) -> bytes:
         with open(self._path, "rb") as file:
             return file.read()
 
-    def _load(self) -> _Parsed:
-        parsed = self._parsed
-        if _stamp(self._path) == parsed.stamp:
-            return parsed
+    def _load(self) -> _Lines:
+        lines = self._lines
+        if _stamp(self._path) == lines.stamp:
+            return lines
         try:
-            with open(self._path, "rb") as file:
+            with open(self._path, "rb", buffering=0) as file:
                 stat = os.fstat(file.fileno())
-                text = file.read().decode("utf-8", "surrogateescape")
+                stamp = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
+                begin = file.read(_LONGEST_HEADER) or b""
+                header = begin[: begin.find(b"\n") + 1]
+                if _is_sorted(header):
+                    # It is only ever replaced, never written in place: what is mapped stays as it is.
+                    content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                    lines = _Lines(stamp, content, len(header))
+                else:
+                    lines = _Lines(stamp, _sorted(begin + file.readall()), 0)
         except FileNotFoundError:
-            self._parsed = parsed = _Parsed(None, [], {})
-            return parsed
-        oids = dict[str, Oid]()
-        for line in text.split("\n"):
-            oid, _, name = line.partition(" ")
-            if len(oid) == 40 and name:
-                oids[name] = oid
-        stamp = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
-        self._parsed = parsed = _Parsed(stamp, sorted(oids), oids)
-        return parsed
+            lines = _ABSENT
+        self._lines = lines
+        return lines
+
+
+def _is_sorted(header: bytes) -> bool:
+    return header.startswith(_HEADER) and b"sorted" in header.split()
+
+
+def _sorted(text: bytes) -> bytes:
+    """Return the refs of a file in any order as sorted lines; the last one wins where a name repeats."""
+    oids: dict[bytes, bytes] = {}
+    for line in text.splitlines():
+        oid, _, name = line.partition(b" ")
+        if len(oid) == _OID_LENGTH and name:
+            oids[name] = oid
+    return b"".join(b"%s %s\n" % (oids[name], name) for name in sorted(oids))
+
+
+def _from(lines: _Lines, name: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield (name, id) of the refs from the first that is not before `name` on, in order."""
+    content = lines.content
+    position = _first(lines, name)
+    while position < len(content):
+        end = _line_end(content, position)
+        oid, _, found = content[position:end].partition(b" ")
+        if len(oid) == _OID_LENGTH and found:  # else what the tag of the line before points at
+            yield found, oid
+        position = end + 1
+
+
+def _first(lines: _Lines, name: bytes) -> int:
+    """Return where the first line that is not before `name` begins."""
+    content = lines.content
+    low, high = lines.start, len(content)  # both begin a line, or stand at the end
+    while low < high:
+        begin = content.rfind(b"\n", lines.start, (low + high) // 2) + 1 or lines.start
+        while begin > lines.start and content[begin : begin + 1] == b"^":
+            begin = content.rfind(b"\n", lines.start, begin - 1) + 1 or lines.start
+        end = _line_end(content, begin)
+        if content[begin + _OID_LENGTH + 1 : end] < name:
+            low = end + 1
+            while content[low : low + 1] == b"^":
+                low = _line_end(content, low) + 1
+        else:
+            high = begin
+    return low
+
+
+def _line_end(content: mmap.mmap | bytes, position: int) -> int:
+    end = content.find(b"\n", position)
+    return len(content) if end < 0 else end
+
+
+def _encoded(name: str) -> bytes:
+    return name.encode("utf-8", "surrogateescape")
 
 
 def _stamp(path: str) -> Stamp:
