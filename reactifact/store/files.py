@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import errno
 import os
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 from ..errors import StoreError
+
+_BLOCK = 4096
 
 _WAY_OUT = {
     errno.ENOSPC: "free some space and try again",
@@ -31,8 +34,26 @@ def os_errors(location: str, doing: str) -> Iterator[None]:
     except OSError as error:
         cause = error.strerror or str(error)
         where = f" ({error.filename})" if error.filename else ""
-        way_out = _WAY_OUT.get(error.errno or 0, "check the disk and the folder, and try again")
-        raise StoreError(f"{doing} {location} failed: {cause}{where}; {way_out}") from error
+        raise StoreError(f"{doing} {location} failed: {cause}{where}; {way_out(error.errno)}") from error
+
+
+def way_out(code: int | None) -> str:
+    """Return what to do about an error of the system, by its number."""
+    return _WAY_OUT.get(code or 0, "check the disk and the folder, and try again")
+
+
+def disk_trouble(folder: str) -> int | None:
+    """Return the number of the error that writing a file to `folder` meets, `None` when it meets none.
+
+    For libraries that say no more than that writing failed. The file has no name and is gone again.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+            file.write(bytes(_BLOCK))
+            os.fsync(file.fileno())
+    except OSError as error:
+        return error.errno
+    return None
 
 
 def write_all(descriptor: int, data: bytes) -> None:

@@ -16,7 +16,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from ..errors import SessionBusy
 from .files import remove, write_all
@@ -61,7 +61,10 @@ class FileLock:
         self._released = True
         try:
             if unlink:
-                remove(self.path)
+                # Where it may not be removed (any more) it stays: an unlocked file is no lock, and an
+                # error from here would hide the one that made the holder give up.
+                with suppress(OSError):
+                    remove(self.path)
         finally:
             _held.discard(self.descriptor)
             os.close(self.descriptor)

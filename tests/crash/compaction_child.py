@@ -5,9 +5,9 @@ compaction_child.py PATH STEP   die at the STEP-th step; print how many there we
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
+
+from crash_support import Dying
 
 from reactifact.context import Context
 from reactifact.store.bare import GitBackend
@@ -20,17 +20,9 @@ def main(path: str, last: int) -> None:
     line = Line.load(Database(backend), "s", "main")
     assert line is not None
     context = Context.over(line)
-    done = 0
-
-    def fault(_: str) -> None:
-        nonlocal done
-        done += 1
-        if done == last:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    backend.fault = fault
+    backend.fault = dying = Dying(last)
     context.compact(keep_commits=2)
-    print(done)
+    print(dying.seen.total())
 
 
 if __name__ == "__main__":

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import anyio
 import pytest
+from crash_support import start
 from support import Note, Place, fsck, git, live
 
 from reactifact import Context
 from reactifact.branching import BranchStore
 from reactifact.commit import Commit, Write
 
-CHILD = Path(__file__).with_name("compaction_child.py")
 BRANCHES = ("main", "early", "late")
 
 
@@ -57,18 +54,12 @@ async def filled(place: Place) -> dict[str, object]:
 
 def compact(path: Path, step: int) -> int | None:
     """Compact in another process that dies at a step; return the number of steps if it did not."""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(CHILD), str(path), str(step)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    if done.returncode == -signal.SIGKILL:
+    process = start("compaction_child.py", path, step)
+    said, errors = process.communicate(timeout=60)
+    if process.returncode == -signal.SIGKILL:
         return None
-    assert done.returncode == 0, done.stderr
-    return int(done.stdout)
+    assert process.returncode == 0, errors
+    return int(said)
 
 
 async def check(place: Place, shown: dict[str, object]) -> set[int]:

@@ -5,15 +5,12 @@ Nothing is lost or sent twice, every refusal is a typed error, and git finds no 
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
-import turn_child
+from crash_support import Receipt, keys, lines, start
 from stores import place_of
 from support import fsck
 
@@ -23,12 +20,12 @@ from reactifact.sessions.moving import export_store
 pytestmark = pytest.mark.anyio
 
 PROCESSES = 8
-HERE = Path(__file__).parent
 KINDS = ("git", "sqlite", "postgres")
 TURNS = [
     pytest.param(turns, marks=[] if turns == 2 else [pytest.mark.full], id=f"{turns}-turns")
     for turns in (2, 50)
 ]
+WRITERS = [pytest.param(writers, marks=[] if writers == 4 else [pytest.mark.full]) for writers in (4, 20)]
 
 
 @pytest.fixture(scope="module")
@@ -36,23 +33,9 @@ def anyio_backend() -> str:
     return "asyncio"  # the processes under test have loops of their own; here the store is only read
 
 
-def start(place: Any, world: Path, name: int, turns: int) -> subprocess.Popen[str]:
-    paths = [str(HERE.parent.parent), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    script = str(HERE / "contention_child.py")
-    command = [sys.executable, "-W", "error", script, str(place), str(world), str(name), str(turns)]
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True)
-
-
-@pytest.mark.parametrize("turns", TURNS)
-@pytest.mark.parametrize("kind", KINDS)
-async def test_eight_processes_lose_nothing(
-    tmp_path: Path, request: pytest.FixtureRequest, kind: str, turns: int
-) -> None:
-    dsn = request.getfixturevalue("postgres_dsn") if kind == "postgres" else None
-    place, world = place_of(kind, tmp_path, dsn), tmp_path / "world"
-    children = [start(place, world, name, turns) for name in range(PROCESSES)]
+def work(place: Any, world: Path, processes: int, turns: int, parts: str) -> list[int]:
+    """Run processes beside each other; return how often each was refused."""
+    children = [start("contention_child.py", place, world, name, turns, parts) for name in range(processes)]
     try:
         ends = [child.communicate(timeout=3000) for child in children]
     finally:
@@ -61,18 +44,18 @@ async def test_eight_processes_lose_nothing(
             child.wait()
     assert [(child.returncode, errors) for child, (_, errors) in zip(children, ends, strict=True)] == [
         (0, "")
-    ] * PROCESSES
-    print(f"{kind}: refused {[int(out) for out, _ in ends]} times")
+    ] * processes
+    return [int(out) for out, _ in ends]
 
-    expected = {f"own-{name}": turns for name in range(PROCESSES)}
-    expected |= {"queued": PROCESSES * turns, "raced": PROCESSES * turns}
+
+async def check(kind: str, place: Any, world: Path, expected: dict[str, int]) -> None:
+    """Check that each session has its orders, each delivered once, and that git finds no fault."""
     sent: dict[str, Counter[str]] = {session: Counter() for session in expected}
     returned: Counter[str] = Counter()
-    for line in world.read_text().splitlines():
-        word, session, what = line.split()
-        if word == "delivered":
-            sent[session][what] += 1
-        returned[session] += word == "returned"
+    for session, what in lines(world, "delivered"):
+        sent[session][what] += 1
+    for session, _ in lines(world, "returned"):
+        returned[session] += 1
     assert returned == expected
 
     store = SessionStore(place)
@@ -80,17 +63,42 @@ async def test_eight_processes_lose_nothing(
     for session, orders in expected.items():
         context = await store.load_session(session)
         assert context is not None
-        keys = {f"{name}:{n}" for name in ("bill", "print") for n in range(orders)}
-        assert sent[session] == dict.fromkeys(keys, 1), f"of session {session}"
-        assert {receipt.data.number for receipt in context.list_artifacts(turn_child.Receipt)} == set(
-            range(orders)
-        )
+        assert sent[session] == dict.fromkeys(keys(range(orders)), 1), f"of session {session}"
+        assert {found.data.number for found in context.list_artifacts(Receipt)} == set(range(orders))
         actions = context.list_artifacts(PendingAction)
-        assert {action.data.idempotency_key for action in actions} == keys
+        assert {action.data.idempotency_key for action in actions} == keys(range(orders))
         assert all(action.data.status == "dispatched" for action in actions)
         assert not context.pending_events()
-        assert context.version == 2 * orders  # two agents, one commit each
+        assert context.version == len(context.history()) == 2 * orders  # two agents, one commit each
     await store.aclose()
+    copy = world.with_name("copy.git")
     if kind != "git":
-        await export_store(place, tmp_path / "copy.git")
-    fsck(place if kind == "git" else tmp_path / "copy.git")
+        await export_store(place, copy)
+    fsck(place if kind == "git" else copy)
+
+
+@pytest.fixture
+def place(request: pytest.FixtureRequest, tmp_path: Path, kind: str) -> Any:
+    dsn = request.getfixturevalue("postgres_dsn") if kind == "postgres" else None
+    return place_of(kind, tmp_path, dsn)
+
+
+@pytest.mark.parametrize("turns", TURNS)
+@pytest.mark.parametrize("kind", KINDS)
+async def test_eight_processes_lose_nothing(tmp_path: Path, kind: str, place: Any, turns: int) -> None:
+    world = tmp_path / "world"
+    refused = work(place, world, PROCESSES, turns, "own,queued,raced")
+    print(f"{kind}: refused {refused} times")
+    expected = {f"own-{name}": turns for name in range(PROCESSES)}
+    expected |= {"queued": PROCESSES * turns, "raced": PROCESSES * turns}
+    await check(kind, place, world, expected)
+
+
+@pytest.mark.parametrize("writers", WRITERS)
+@pytest.mark.parametrize("kind", KINDS)
+async def test_all_commits_of_writers_that_queue_up_are_there(
+    tmp_path: Path, kind: str, place: Any, writers: int
+) -> None:
+    world = tmp_path / "world"
+    assert work(place, world, writers, 1, "queued") == [0] * writers
+    await check(kind, place, world, {"queued": writers})

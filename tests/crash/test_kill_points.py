@@ -1,53 +1,80 @@
 """A process that runs turns and delivers is killed at every step of each store's write path, and at random.
 
-After each kill: git finds no fault, every turn that had returned is there, every delivery has its intent
-in the state, at most one delivery was repeated and under the same key. In the end the state is that of a
-run that was never killed.
+The steps are those of making a store, of its writes, of deletions (also of packed refs), and of tidying
+up. After each kill: git finds no fault, every turn that had returned is there, every delivery has its
+intent in the state, at most one delivery was repeated and under the same key, and what was deleted stays
+away. In the end the state is that of a run that was never killed.
 """
 
 from __future__ import annotations
 
+import ast
 import json
-import os
 import random
 import shutil
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-import turn_child
-from kill_child import SESSION
+from crash_support import Order, Receipt, keys, lines, receipt, start
+from kill_child import FIRST_GUEST_ORDER, GUEST, SESSION
 from stores import place_of
+from support import fsck, git
 
+import reactifact
 from reactifact import Context, PendingAction, SessionStore
 from reactifact.sessions.moving import export_store
 
 pytestmark = pytest.mark.anyio
 
-HERE = Path(__file__).parent
 Point = dict[str, Any]
 
+MAKING = {
+    "git": [
+        *(("store-marked", 1), ("store-made", 1)),
+        *(("store-folder-made", number) for number in range(1, 6)),
+        *(("store-file-renamed", number) for number in range(1, 5)),
+    ],
+    "sqlite": [("tables made", 1), ("tables committed", 1)],
+    "postgres": [("tables made", 1), ("tables committed", 1)],
+}
+"""The steps of making a store, with how often each is met."""
+
+PRUNING = ("walked", "rows removed", "pruned")
+RARE = (  # once for a few turns
+    *("pack-merged", "merged-pack-removed", "head-pointed", "history-forgotten"),
+    *PRUNING,
+)
 STEPS = {
     "git": [
         *("pack-written", "idx-written", "keep-renamed", "pack-renamed", "idx-renamed", "pack-dir-synced"),
         *("ref-locked", "ref-written", "ref-renamed", "ref-dir-synced", "keep-removed"),
-        *("pack-merged", "merged-pack-removed"),
+        *("ref-unpacked", "ref-removed"),
+        *("pack-merged", "merged-pack-removed", "head-pointed", "history-forgotten"),
     ],
-    "sqlite": ["begun", "objects stored", "refs moved", "committed"],
-    "postgres": ["begun", "objects stored", "refs moved", "committed"],
+    "sqlite": ["begun", "objects stored", "refs moved", "committed", *PRUNING],
+    "postgres": ["begun", "objects stored", "refs moved", "committed", *PRUNING],
 }
-RARE = ("pack-merged", "merged-pack-removed")  # once for every few turns
-POINTS = 300  # of each store
+TAKING = {
+    "git": ("ref-unpacked", "ref-removed", "head-pointed", "history-forgotten"),
+    "sqlite": PRUNING,
+    "postgres": PRUNING,
+}
+"""The steps at which something is taken away."""
+
+SOURCES = {
+    "git": ["bare/*.py"],
+    "sqlite": ["sqlite*.py", "sql.py", "rows.py"],
+    "postgres": ["postgres*.py", "sql.py", "rows.py"],
+}
+POINTS = 300  # of each store, beside those of its making
 ROUND = 10  # kills of one store
-NEW_STORE = (  # what git remarks before the first commit is whole
-    "notice: HEAD points to an unborn branch (main)",
-    "notice: No default references",
-)
+NEW_STORE = ("notice: HEAD points to an unborn branch", "notice: No default references")
+"""What git remarks while there is no branch."""
 LONGEST = 0.15  # seconds until a kill at a random time: about ten turns
 
 
@@ -85,21 +112,22 @@ class Killer:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
-    def run(self, point: Point, orders: int) -> str:
+    def run(self, shop: Shop, point: Point, orders: int) -> str:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({**point, "orders": orders}) + "\n")
+        asked = {**point, "place": str(shop.place), "world": str(shop.world), "orders": orders}
+        self._process.stdin.write(json.dumps(asked) + "\n")
         self._process.stdin.flush()
-        return self._process.stdout.readline().strip()
+        ended = self._process.stdout.readline().strip()
+        if ended not in ("killed", "done"):
+            _, errors = self._process.communicate(timeout=60)
+            pytest.fail(f"a run to {point} ended with an error: {errors}")
+        return ended
 
 
 @contextmanager
-def killer(place: Any, world: Path) -> Iterator[Killer]:
-    paths = [str(HERE.parent.parent), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    command = [sys.executable, "-W", "error", str(HERE / "kill_child.py"), str(place), str(world)]
-    pipe = subprocess.PIPE
-    process = subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+def killer() -> Iterator[Killer]:
+    process = start("kill_child.py")
     try:
         yield Killer(process)
         _, errors = process.communicate(timeout=60)
@@ -109,44 +137,87 @@ def killer(place: Any, world: Path) -> Iterator[Killer]:
         process.communicate()
 
 
-def lines(world: Path, word: str) -> list[list[str]]:
-    """Return what stands behind a word in the file outside."""
-    if not world.exists():
-        return []
-    found = [line.split() for line in world.read_text().splitlines()]
-    return [rest for first, *rest in found if first == word]
+class Shop:
+    """A store, the file outside, and what must hold of both after each kill."""
 
+    def __init__(self, kind: str, folder: Path, dsn: str | None) -> None:
+        folder.mkdir(exist_ok=True)
+        self.kind = kind
+        self.folder = folder
+        self.place = place_of(kind, folder, dsn)
+        self.world = folder / "world"
+        self.orders = 0  # that were seen in the store
+        self._repeats = 0
 
-def repeats(world: Path) -> int:
-    sent = [key for (key,) in lines(world, "delivered")]
-    return len(sent) - len(set(sent))
+    async def check(self) -> None:
+        """Check the store against what somebody outside has seen."""
+        await self._check_objects()
+        store = SessionStore(self.place)
+        context = await store.load_session(SESSION)
+        if context is not None:
+            for artifact_id in context.snapshot():
+                context.get(artifact_id)
+        self.orders = max(self.orders, check_state(context, self.world))
+        await self._check_guests(store)
+        await store.aclose()
+        sent = [key for (key,) in lines(self.world, "delivered")]
+        before, self._repeats = self._repeats, len(sent) - len(set(sent))
+        assert self._repeats - before <= 1, f"{self._repeats - before} deliveries were repeated"
 
+    async def check_end(self) -> None:
+        """Check that the state is the one of a run that was never killed."""
+        await self.check()
+        store = SessionStore(self.place)
+        assert await store.list_sessions() == [SESSION]
+        assert not [ref for ref in store.database.backend.refs() if GUEST in ref]
+        context = await store.load_session(SESSION)
+        assert context is not None
+        assert not context.pending_events()
+        assert not context.pending_actions()
+        assert context.version == 2 * self.orders
+        sent = Counter(key for (key,) in lines(self.world, "delivered") if not _is_of_guest(key))
+        assert set(sent) == keys(range(self.orders))
+        assert all(action.data.status == "dispatched" for action in context.list_artifacts(PendingAction))
+        for number in range(self.orders):
+            found = context.get(f"receipt:{number}")
+            assert found is not None
+            assert found.data == receipt(number)
+        await store.aclose()
 
-async def read(place: Any) -> Context | None:
-    store = SessionStore(place)
-    found = await store.load_session(SESSION)
-    if found is not None:
-        for artifact_id in found.snapshot():
-            found.get(artifact_id)
-    return found
+    async def _check_objects(self) -> None:
+        """Let git check every object: of the store itself, or of its copy as a repository."""
+        repository = self.place if self.kind == "git" else self.folder / "copy.git"
+        if self.kind != "git":
+            await export_store(self.place, repository)
+        if git(repository, "for-each-ref", "refs/heads"):
+            fsck(repository)
+        else:
+            options = ("--strict", "--full", "--no-dangling", "--no-progress")
+            command = ["git", "-C", str(repository), "fsck", *options]
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            said = (done.stdout + done.stderr).splitlines()
+            assert all(line.startswith(NEW_STORE) for line in said), said
+        if self.kind != "git":
+            shutil.rmtree(repository)
 
-
-async def check_objects(kind: str, place: Any, folder: Path) -> None:
-    """Let git check every object: of the store itself, or of its copy as a repository."""
-    repository = place if kind == "git" else folder / "copy.git"
-    if kind != "git":
-        await export_store(place, repository)
-    command = ["git", "-C", str(repository), "fsck", "--strict", "--full", "--no-dangling", "--no-progress"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    found = [line for line in (done.stdout + done.stderr).splitlines() if line not in NEW_STORE]
-    assert (done.returncode, found) == (0, [])
-    if kind != "git":
-        shutil.rmtree(repository)
+    async def _check_guests(self, store: SessionStore) -> None:
+        arrived, leaving, left = (
+            {name for (name,) in lines(self.world, word)} for word in ("arrived", "leaving", "left")
+        )
+        refs = store.database.backend.refs()
+        for name in left:
+            assert not [ref for ref in refs if name in ref.split("/")], f"{name} is back"
+        for name in arrived - leaving:
+            context = await store.load_session(name)
+            assert context is not None, f"{name} is lost"
+            number = FIRST_GUEST_ORDER + int(name.removeprefix(GUEST))
+            assert {_status(context, key) for key in keys([number])} == {"dispatched"}
 
 
 def check_state(context: Context | None, world: Path) -> int:
-    """Check what is there against what somebody outside has seen; return how many orders there are."""
-    returned, sent = lines(world, "returned"), {key for (key,) in lines(world, "delivered")}
+    """Check the state of the session; return how many orders there are."""
+    returned = lines(world, "returned")
+    sent = {key for (key,) in lines(world, "delivered") if not _is_of_guest(key)}
     if context is None:
         assert not returned
         assert not sent
@@ -154,15 +225,14 @@ def check_state(context: Context | None, world: Path) -> int:
     assert context.version >= max((int(version) for _, version in returned), default=0)
     for number, _ in returned:
         assert context.get(f"receipt:{number}") is not None
-        for kind in ("bill", "print"):
-            assert _status(context, f"{kind}:{number}") == "dispatched"
+        for key in keys([number]):
+            assert _status(context, key) == "dispatched"
     for key in sent:  # the intent was on disk before it was sent
         assert _status(context, key) in ("pending", "dispatched")
-    for receipt in context.list_artifacts(turn_child.Receipt):  # and came with its commit
-        for kind in ("bill", "print"):
-            status = _status(context, f"{kind}:{receipt.data.number}")
-            assert status == "pending" or f"{kind}:{receipt.data.number}" in sent
-    return len(context.list_artifacts(turn_child.Order))
+    for found in context.list_artifacts(Receipt):  # and came with its commit
+        for key in keys([found.data.number]):
+            assert _status(context, key) == "pending" or key in sent
+    return len(context.list_artifacts(Order))
 
 
 def _status(context: Context, key: str) -> str:
@@ -172,38 +242,83 @@ def _status(context: Context, key: str) -> str:
     return status
 
 
-@pytest.mark.parametrize(("kind", "number"), ROUNDS)
-async def test_a_kill_loses_nothing_and_repeats_at_most_one_delivery(
-    tmp_path: Path, request: pytest.FixtureRequest, kind: str, number: int
-) -> None:
+def _is_of_guest(key: str) -> bool:
+    return int(key.partition(":")[2]) >= FIRST_GUEST_ORDER
+
+
+@pytest.fixture
+def shop(request: pytest.FixtureRequest, tmp_path: Path, kind: str) -> Shop:
     dsn = request.getfixturevalue("postgres_dsn") if kind == "postgres" else None
-    place, world = place_of(kind, tmp_path, dsn), tmp_path / "world"
-    SessionStore(place).database.backend.close()
-    orders, before = 0, 0
-    with killer(place, world) as child:
-        for point in points(kind)[number * ROUND : (number + 1) * ROUND]:
-            ended = child.run(point, orders + 40)
-            assert ended == "killed", point
-            await check_objects(kind, place, tmp_path)
-            orders = max(orders, check_state(await read(place), world))
-            after = repeats(world)
-            assert after - before <= 1, f"{point}: {after - before} deliveries were repeated"
-            before = after
-        assert child.run({}, orders) == "done"
-    await check_objects(kind, place, tmp_path)
-    context = await read(place)
-    assert context is not None
-    check_state(context, world)
-    assert not context.pending_events()
-    assert not context.pending_actions()
-    assert context.version == 2 * orders  # the commits of a run that was never killed
-    sent = Counter(key for (key,) in lines(world, "delivered"))
-    assert set(sent) == {f"{name}:{n}" for name in ("bill", "print") for n in range(orders)}
-    assert all(action.data.status == "dispatched" for action in context.list_artifacts(PendingAction))
-    for n in range(orders):
-        receipt = context.get(f"receipt:{n}")
-        assert receipt is not None
-        assert receipt.data == turn_child.Receipt(number=n, text=f"{n * 7 % 50} EUR")
+    return Shop(kind, tmp_path, dsn)
+
+
+async def killed_at(child: Killer, shop: Shop, point: Point) -> None:
+    assert child.run(shop, point, shop.orders + 40) == "killed", point
+    try:
+        await shop.check()
+    except AssertionError as error:
+        error.add_note(f"after a kill at {point}")
+        raise
+
+
+@pytest.mark.parametrize(("kind", "number"), ROUNDS)
+async def test_a_kill_loses_nothing_and_repeats_at_most_one_delivery(shop: Shop, number: int) -> None:
+    SessionStore(shop.place).database.backend.close()
+    with killer() as child:
+        for point in points(shop.kind)[number * ROUND : (number + 1) * ROUND]:
+            await killed_at(child, shop, point)
+        assert child.run(shop, {}, shop.orders) == "done"
+    await shop.check_end()
+
+
+@pytest.mark.parametrize("kind", TAKING)
+async def test_a_kill_while_something_is_taken_away(shop: Shop) -> None:
+    with killer() as child:
+        for step in TAKING[shop.kind]:
+            for hit in (1, 2):
+                await killed_at(child, shop, {"step": step, "hit": hit})
+        assert child.run(shop, {}, shop.orders) == "done"
+    await shop.check_end()
+
+
+@pytest.mark.parametrize("kind", MAKING)
+async def test_a_store_whose_making_was_killed_is_made_by_the_next(
+    request: pytest.FixtureRequest, tmp_path: Path, kind: str
+) -> None:
+    with ExitStack() as stack:
+        child = stack.enter_context(killer())
+        for number, (step, hit) in enumerate(MAKING[kind]):
+            dsn = None
+            if kind == "postgres":
+                dsn = stack.enter_context(request.getfixturevalue("postgres").database())
+            shop = Shop(kind, tmp_path / str(number), dsn)
+            assert child.run(shop, {"step": step, "hit": hit}, 1) == "killed", step
+            assert child.run(shop, {}, 1) == "done"
+            shop.orders = 1
+            await shop.check_end()
+
+
+@pytest.mark.parametrize("kind", STEPS)
+async def test_every_step_of_the_write_path_is_met(shop: Shop) -> None:
+    """A step that is new in the source must be listed here, and the child must come by it."""
+    listed = {*STEPS[shop.kind], *(step for step, _ in MAKING[shop.kind])}
+    assert steps_in_source(shop.kind) == listed
+    with killer() as child:
+        assert child.run(shop, {}, 12) == "done"
+    assert {" ".join(words) for words in lines(shop.world, "step")} == listed
+
+
+def steps_in_source(kind: str) -> set[str]:
+    """Return the names that the modules of a store give to `step` hooks."""
+    store = Path(reactifact.__file__).with_name("store")
+    calls = [
+        node
+        for pattern in SOURCES[kind]
+        for path in store.glob(pattern)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in ("step", "_step")
+    ]
+    return {ast.literal_eval(call.args[0]) for call in calls if isinstance(call.args[0], ast.Constant)}
 
 
 @pytest.mark.parametrize("kind", STEPS)

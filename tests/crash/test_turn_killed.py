@@ -6,16 +6,14 @@ repeated, under the same key. In the end the state is the one of a run that was 
 
 from __future__ import annotations
 
-import os
 import random
 import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
-import turn_child
+from crash_support import keys, lines, receipt, start
 from support import fsck
 
 from reactifact import Context, PendingAction, SessionStore
@@ -23,7 +21,6 @@ from reactifact import Context, PendingAction, SessionStore
 pytestmark = pytest.mark.anyio
 
 ORDERS = 12
-HERE = Path(__file__).parent
 KILLS = [
     pytest.param(seed, marks=[] if seed < 5 else [pytest.mark.full], id=f"seed{seed}") for seed in range(60)
 ]
@@ -34,36 +31,13 @@ def anyio_backend() -> str:
     return "asyncio"  # the process under test has a loop of its own; here the store is only read
 
 
-def start(store: Path, world: Path) -> subprocess.Popen[bytes]:
-    root = HERE.parent.parent
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])}
-    command = [
-        sys.executable,
-        "-W",
-        "error",
-        str(HERE / "turn_child.py"),
-        str(store),
-        str(world),
-        str(ORDERS),
-    ]
-    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
-
-
-def lines(world: Path, word: str) -> list[list[str]]:
-    """Return what stands behind a word in the file outside."""
-    if not world.exists():
-        return []
-    found = [line.split() for line in world.read_text().splitlines()]
-    return [rest for first, *rest in found if first == word]
-
-
 async def read(store: Path) -> Context:
     found = await SessionStore(store).load_session("killed")
     assert found is not None
     return found
 
 
-def kill_after(process: subprocess.Popen[bytes], world: Path, deliveries: int, pause: float) -> None:
+def kill_after(process: subprocess.Popen[str], world: Path, deliveries: int, pause: float) -> None:
     """Kill a process some time after the file outside holds a number of deliveries."""
     deadline = time.monotonic() + 60
     try:
@@ -74,7 +48,7 @@ def kill_after(process: subprocess.Popen[bytes], world: Path, deliveries: int, p
     finally:
         process.kill()
         _, errors = process.communicate(timeout=60)
-    assert not errors, errors.decode()
+    assert not errors, errors
 
 
 @pytest.mark.parametrize("seed", KILLS)
@@ -83,8 +57,8 @@ async def test_a_killed_turn_loses_nothing_and_repeats_at_most_one_delivery(
 ) -> None:
     chance = random.Random(seed)
     store, world = tmp_path / "state.git", tmp_path / "world"
-    present = len(lines(world, "delivered"))
-    kill_after(start(store, world), world, present + chance.randrange(ORDERS), chance.uniform(0, 0.02))
+    first = start("turn_child.py", store, world, ORDERS)
+    kill_after(first, world, chance.randrange(ORDERS), chance.uniform(0, 0.02))
     if store.exists():
         fsck(store)
     returned = lines(world, "returned")
@@ -98,12 +72,12 @@ async def test_a_killed_turn_loses_nothing_and_repeats_at_most_one_delivery(
                 assert action is not None
                 assert action.data.status == "dispatched"
 
-    last = start(store, world)
+    last = start("turn_child.py", store, world, ORDERS)
     _, errors = last.communicate(timeout=120)
-    assert (last.returncode, errors) == (0, b"")
+    assert (last.returncode, errors) == (0, "")
     fsck(store)
     sent = Counter(key for (key,) in lines(world, "delivered"))
-    assert set(sent) == {f"{kind}:{n}" for kind in ("bill", "print") for n in range(ORDERS)}
+    assert set(sent) == keys(range(ORDERS))
     assert sum(sent.values()) - len(sent) <= 1, f"repeated: {[k for k, n in sent.items() if n > 1]}"
     context = await read(store)
     assert not context.pending_events()
@@ -115,7 +89,7 @@ async def test_a_killed_turn_loses_nothing_and_repeats_at_most_one_delivery(
         for n in range(ORDERS)
     }
     for number in range(ORDERS):
-        receipt = context.get(f"receipt:{number}")
-        assert receipt is not None
-        assert receipt.data == turn_child.Receipt(number=number, text=f"{number * 7 % 50} EUR")
+        found = context.get(f"receipt:{number}")
+        assert found is not None
+        assert found.data == receipt(number)
     assert all(action.data.status == "dispatched" for action in context.list_artifacts(PendingAction))

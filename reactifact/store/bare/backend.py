@@ -12,17 +12,16 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Literal
 
 import pygit2
 from pygit2.enums import ObjectType
 
 from ...errors import MissingObject, SessionBusy, StoreError
-from ..checks import check_objects, check_oid, check_ref_name
+from ..checks import check_durability, check_objects, check_oid, check_ref_name
 from ..files import os_errors, remove
 from ..locks import LockFolder
 from ..objects import GitObject, Kind, Oid
-from ..protocol import RefUpdate
+from ..protocol import Durability, RefUpdate
 from .head import Head
 from .loose import read_loose
 from .maintenance import TRIGGER, PackMerger
@@ -35,8 +34,6 @@ from .repository import open_repository, require_settled, settle
 _BUILDING = threading.Lock()
 """Packs are built one at a time: it is work for the interpreter, and two threads at it only make
 the event loop wait longer for its turn. Writing and syncing them goes on side by side."""
-
-Durability = Literal["full", "os"]
 
 _KINDS: dict[int, Kind] = {
     ObjectType.COMMIT: "commit",
@@ -51,13 +48,16 @@ class GitBackend:
 
     With `durability="full"` a write is on stable storage when it returns; with `"os"` it survives
     the death of the process, not a power cut. `fault`, if set, is called with the name of each step
-    of a write that has just been done, so that tests can kill, pause or fail there.
+    of a write that has just been done, so that tests can kill, pause or fail there; set on the class,
+    it is called for the making of the store too.
 
     With `read_only` nothing is made or changed, not by opening either, and a write raises
     `StoreError`.
 
     Raises `NotAStore` when `path` holds something else, or nothing and `create` is false.
     """
+
+    fault: Callable[[str], None] | None = None
 
     def __init__(
         self,
@@ -67,16 +67,17 @@ class GitBackend:
         create: bool = True,
         read_only: bool = False,
     ) -> None:
-        if durability not in ("full", "os"):
-            raise ValueError(f"durability is 'full' or 'os', not {durability!r}")
-        self.fault: Callable[[str], None] | None = None
         self._location = os.fspath(path)
         self._path = Path(os.path.realpath(self._location))
         self._sync = durability == "full"
-        self._durability = durability
+        self._durability = check_durability(durability)
         self._read_only = read_only
         repository = open_repository(
-            self._path, self._location, create=create and not read_only, sync=self._sync
+            self._path,
+            self._location,
+            create=create and not read_only,
+            sync=self._sync,
+            step=self._step,
         )
         git_dir = os.path.normpath(repository.path)
         self._objects_path = f"{git_dir}/objects"
@@ -119,7 +120,9 @@ class GitBackend:
         """The repository as pygit2 has it, for reading what this class has no method for."""
         with self._mutex:
             if self._repository is None:
-                self._repository = open_repository(self._path, self._location, create=False, sync=self._sync)
+                self._repository = open_repository(
+                    self._path, self._location, create=False, sync=self._sync, step=self._step
+                )
             return self._repository
 
     @property
@@ -150,6 +153,15 @@ class GitBackend:
         """Return the names of the refs whose files hold no object id."""
         with os_errors(self._location, "reading refs of"):
             return self._refs.damaged()
+
+    def check_indexes(self) -> None:
+        """Raise `StoreError` for an index of a pack that is damaged. It reads all of them."""
+        with os_errors(self._location, "reading pack indexes of"):
+            damaged = self._packs.damaged_indexes()
+        for path in damaged:
+            stem, is_index, _ = path.rpartition(".idx")
+            anew = f", make it anew with `git index-pack {stem}.pack`" if is_index else ""
+            raise StoreError(f"{path} is damaged; remove it{anew}, and run `git fsck`")
 
     def write(self, objects: Mapping[Oid, GitObject], updates: Sequence[RefUpdate] = ()) -> None:
         """Publish `objects` as one pack, then move the refs in the order given.
@@ -236,6 +248,7 @@ class GitBackend:
         """Give back files and memory. Closing twice is fine; a later use opens them again."""
         self._reopen()
         self._recent.clear()
+        self._refs.close()
         self._packs.close()
 
     def _require_writable(self) -> None:
@@ -272,6 +285,7 @@ class GitBackend:
 
     def _move(self, updates: Sequence[RefUpdate]) -> None:
         moved: list[RefUpdate] = []
+        self._head.prepare(updates)
         try:
             for update in updates:
                 self._refs.move(update)

@@ -6,9 +6,10 @@ It owns that one file. Which branches exist is asked of `refs`.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 
-from ...errors import Contention
+from ...errors import StoreBusy
 from ..files import sync_folder
 from ..locks import LockFolder
 from ..protocol import RefUpdate
@@ -31,6 +32,19 @@ class Head:
         self._sync = sync
         self._step = step
 
+    def prepare(self, planned: Sequence[RefUpdate]) -> None:
+        """Point `HEAD` where it can stay: at the first branch to come, away from one about to go.
+
+        Whoever is killed between two moves then leaves it at a branch, if there is any.
+        """
+        branches = [update for update in planned if _may_lead(update.name)]
+        going = [update.name for update in branches if update.new is None]
+        coming = [update.name for update in branches if update.expected is None and update.new is not None]
+        if (going or coming) and self._better(going, coming) is not None:
+            with self._locked():
+                if (target := self._better(going, coming)) is not None:
+                    self._point(target)
+
     def follow(self, moved: Sequence[RefUpdate]) -> None:
         """Point `HEAD` anew where these moves left it without a branch, or gave it its first."""
         names = [
@@ -40,19 +54,41 @@ class Head:
         ]
         if not names or not self._dangles():
             return
-        with self._locks.internal("HEAD", LOCK_WAIT) as had:
-            if not had:
-                raise Contention(f"{self._path} is held by other processes; retry")
+        with self._locked():
             if self._dangles() and (target := self._choose(names)) is not None:
                 self._point(target)
 
-    def _dangles(self) -> bool:
+    def _better(self, going: Collection[str], coming: Sequence[str]) -> str | None:
+        """Return where `HEAD` should point before branches go and come, `None` where it may stay."""
+        target = self._target()
+        if target in going:
+            return self._choose(going, going)
+        if coming and target is not None and not self._exists(target):
+            mains = (name for name in coming if name.endswith(_MAIN))
+            return self._choose(coming, going) or next(mains, coming[0])
+        return None
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with self._locks.internal("HEAD", LOCK_WAIT) as had:
+            if not had:
+                raise StoreBusy(
+                    f"{self._path} is held by other processes for over {LOCK_WAIT:.0f} seconds; see what "
+                    f"holds them up, then retry"
+                )
+            yield
+
+    def _target(self) -> str | None:
+        """Return the branch that `HEAD` points at, `None` for a detached one."""
         with open(self._path, "rb") as file:
             content = file.read()
         if not content.startswith(b"ref:"):
-            return False
-        target = content[4:].strip().decode("utf-8", "surrogateescape")
-        return not self._exists(target)
+            return None
+        return content[4:].strip().decode("utf-8", "surrogateescape")
+
+    def _dangles(self) -> bool:
+        target = self._target()
+        return target is not None and not self._exists(target)
 
     def _exists(self, name: str) -> bool:
         try:
@@ -60,17 +96,19 @@ class Head:
         except DamagedRef:
             return False
 
-    def _choose(self, moved: Iterable[str]) -> str | None:
+    def _choose(self, moved: Collection[str], going: Collection[str] = ()) -> str | None:
+        """Return a branch that exists and is not one of `going`; best one beside those that moved."""
         for name in moved:
             for candidate in (name.rpartition("/")[0] + _MAIN, name):
-                if not candidate.endswith(_LEDGER) and self._exists(candidate):
+                if candidate not in going and _may_lead(candidate) and self._exists(candidate):
                     return candidate
         other: str | None = None
         for name in self._branches():
+            if name in going or not _may_lead(name):
+                continue
             if name.endswith(_MAIN):
                 return name
-            if other is None and not name.endswith(_LEDGER):
-                other = name
+            other = other or name
         return other
 
     def _branches(self) -> Iterator[str]:
@@ -84,3 +122,8 @@ class Head:
         if self._sync:
             sync_folder(os.path.dirname(self._path))
         self._step("head-pointed")
+
+
+def _may_lead(name: str) -> bool:
+    """Tell whether `HEAD` may point at a ref: at a branch that is no ledger."""
+    return name.startswith(_BRANCHES) and not name.endswith(_LEDGER)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ...errors import Contention
+from ...errors import StoreBusy
 from ..files import make_folders, remove, write_all
 
 STALE_AFTER = 1.0
@@ -53,7 +53,7 @@ class LockFile:
 def lock_file(target: str, *, sync: bool) -> Iterator[LockFile]:
     """Hold `<target>.lock` for the length of a `with`, making missing folders.
 
-    Raises `Contention` when live processes keep it for `LOCK_WAIT` seconds.
+    Raises `StoreBusy` when live processes keep it for `LOCK_WAIT` seconds.
     """
     descriptor = _acquire(target, sync=sync)
     lock = LockFile(target, descriptor, sync=sync)
@@ -91,7 +91,7 @@ def _acquire(target: str, *, sync: bool) -> int:
             time.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
         if time.monotonic() - started > LOCK_WAIT:
-            raise Contention(
+            raise StoreBusy(
                 f"{path} is held by other processes for over {LOCK_WAIT:.0f} seconds; "
                 f"see what they are doing (a git hook, perhaps), then retry"
             )

@@ -126,6 +126,12 @@ def parse_index(index: Packed) -> list[Entry]:
     return entries
 
 
+def is_whole(file: Packed) -> bool:
+    """Tell whether a pack or an index of one ends in the checksum of what stands before."""
+    content = memoryview(file)
+    return hashlib.sha1(content[:-20], usedforsecurity=False).digest() == content[-20:]
+
+
 def holds_deltas(pack: Packed, entries: Sequence[Entry]) -> bool:
     """Tell whether any entry of `pack` is a delta: one that means nothing outside its pack."""
     view = memoryview(pack)

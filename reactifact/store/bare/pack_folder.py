@@ -16,7 +16,11 @@ from typing import NamedTuple
 
 from ..files import remove, sync_folder, write_new
 from ..locks import try_lock
+from .pack import is_whole
 from .writer import KEEP_MARK, WriterMark
+
+MULTI_PACK_INDEX = "multi-pack-index"
+"""The name of git's index over all packs."""
 
 _OURS = re.compile(r"(pack-[0-9a-f]{40})\.(?:keep|keep\.new|pack\.new|idx\.new)")
 _PACK_MODE = 0o444
@@ -109,6 +113,21 @@ class PackFolder:
                     found.append(StoredPack(base, stat.st_size, stat.st_mtime))
         return sorted(found, key=lambda pack: (pack.written, pack.base))
 
+    def damaged_indexes(self) -> list[str]:
+        """Return the paths of the indexes of packs that do not end in their own checksum.
+
+        It reads them whole. Theirs are the bytes that libgit2 follows without asking: a bad place in
+        one can end the process.
+        """
+        found = []
+        for name in sorted(os.listdir(self.folder)):
+            if name.endswith(".idx") or name == MULTI_PACK_INDEX:
+                path = f"{self.folder}/{name}"
+                with suppress(FileNotFoundError), open(path, "rb") as file:  # merged away meanwhile
+                    if not is_whole(file.read()):
+                        found.append(path)
+        return found
+
     def needs_sweep(self) -> bool:
         """Tell whether anything stands there that only a writer at work, or a killed one, has."""
         return bool(self._unfinished()) or self._writer.has_others()
@@ -122,7 +141,7 @@ class PackFolder:
     def drop_multi_pack_index(self) -> None:
         """Remove git's index over all packs, which would name packs that are about to go."""
         for name in os.listdir(self.folder):
-            if name == "multi-pack-index" or name.startswith("multi-pack-index-"):
+            if name == MULTI_PACK_INDEX or name.startswith(f"{MULTI_PACK_INDEX}-"):
                 remove(f"{self.folder}/{name}")
 
     def close(self) -> None:

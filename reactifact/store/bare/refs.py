@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 
-from ...errors import Contention, StoreError
+from ...errors import Contention, StoreBusy, StoreError
 from ..checks import name_in_the_way, parent_names
 from ..files import remove, sync_folder
 from ..locks import LockFolder
@@ -50,7 +50,12 @@ class RefFolder:
 
     def read(self, name: str) -> Oid | None:
         """Return the id `name` holds, following symbolic refs. Raises `DamagedRef`."""
+        asked = name
         for _ in range(_SYMBOLIC_DEPTH):
+            if not name.startswith("refs/") or ".." in name.split("/") or "\0" in name:
+                if name == asked:
+                    return None
+                raise DamagedRef(asked, self._location)  # it would lead out of the repository
             content = self._loose(name)
             if content is None:
                 return self._packed.get(name)
@@ -112,6 +117,10 @@ class RefFolder:
         """Yield the names of packed refs that start with `prefix`, in order."""
         return (name for name, _ in self._packed.under(prefix))
 
+    def close(self) -> None:
+        """Give back files; a later use opens them again."""
+        self._packed.close()
+
     def require(self, update: RefUpdate, current: Oid | None) -> None:
         """Raise `Contention` unless `current` is what `update` expects."""
         if current != update.expected:
@@ -123,12 +132,13 @@ class RefFolder:
     def move(self, update: RefUpdate) -> None:
         """Compare and swap one ref under its locks.
 
-        Raises `Contention` when it does not hold what is expected, or its locks are not to be had.
+        Raises `Contention` when it does not hold what is expected, `StoreBusy` when its locks are not to
+        be had.
         """
         folder = update.name.rpartition("/")[0]
         with self._locks.striped(folder, LOCK_WAIT) as had:
             if not had:
-                raise Contention(
+                raise StoreBusy(
                     f"refs under {folder} in {self._location} are being moved by other processes for "
                     f"over {LOCK_WAIT:.0f} seconds; see what holds them up, then retry"
                 )
@@ -164,7 +174,10 @@ class RefFolder:
         # The packed one first: without its loose ref it would show an old value.
         with self._locks.internal("packed-refs", LOCK_WAIT) as had:
             if not had:
-                raise Contention(f"packed-refs of {self._location} is held by others; retry")
+                raise StoreBusy(
+                    f"packed-refs of {self._location} is held by other processes for over "
+                    f"{LOCK_WAIT:.0f} seconds; see what holds them up, then retry"
+                )
             self._packed.remove(name)
         self._step("ref-unpacked")
         remove(path)

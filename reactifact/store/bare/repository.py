@@ -18,6 +18,7 @@ from ...errors import NotAStore, StoreError
 from ..files import make_folders, os_errors, sync_folder, write_new
 from ..locks import LockFolder
 from .lockfile import LOCK_WAIT, lock_file
+from .pack_folder import Step
 
 ATTRIBUTES = ("* -text -merge", ".reactifact/** -diff linguist-generated")
 SETTINGS = {"gc.auto": "0", "receive.autogc": "false", "maintenance.auto": "false"}
@@ -38,9 +39,10 @@ _CONFIG = """\
 """
 _HARMLESS = frozenset({"lost+found"})  # stands at the root of a freshly made file system
 _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
+_SETTINGS_OF_THE_USER = (".gitconfig'", "/git/config'")
 
 
-def open_repository(path: Path, location: str, *, create: bool, sync: bool) -> pygit2.Repository:
+def open_repository(path: Path, location: str, *, create: bool, sync: bool, step: Step) -> pygit2.Repository:
     """Open the bare repository at `path`; with `create`, make it where there is nothing yet.
 
     Raises `NotAStore` naming path, cause and way out; `StoreError` when it cannot be created.
@@ -55,7 +57,7 @@ def open_repository(path: Path, location: str, *, create: bool, sync: bool) -> p
         if not path.exists() or _is_unmade(path):
             if not create:
                 raise NotAStore(f"{location} is an empty folder; check the path, or open it with create=True")
-            _make(path, location, sync=sync)
+            _make(path, sync=sync, step=step)
         _recognise(path, location)
     return _open(path, location)
 
@@ -94,7 +96,7 @@ def _is_unmade(path: Path) -> bool:
     return not names or (_CREATING in names and "HEAD" not in names)
 
 
-def _make(path: Path, location: str, *, sync: bool) -> None:
+def _make(path: Path, *, sync: bool, step: Step) -> None:
     """Make the repository in place; of several makers one does it and the others find it done.
 
     `HEAD` comes last: without it nobody takes the folder for a repository, and the mark lets the
@@ -107,8 +109,10 @@ def _make(path: Path, location: str, *, sync: bool) -> None:
         if not _is_unmade(path):
             return
         (path / _CREATING).touch()
+        step("store-marked")
         for name in _FOLDERS:
             make_folders(str(path / name), sync=sync)
+            step("store-folder-made")
         for name, text in (
             ("config", _CONFIG),
             ("description", "State of agents, kept by reactifact.\n"),
@@ -119,10 +123,12 @@ def _make(path: Path, location: str, *, sync: bool) -> None:
             new.unlink(missing_ok=True)
             write_new(str(new), [text.encode()], sync=sync)
             os.rename(new, path / name)
+            step("store-file-renamed")
         if sync:
             sync_folder(str(path / "info"))
             sync_folder(str(path))
         (path / _CREATING).unlink()
+        step("store-made")
     finally:
         os.close(folder)
 
@@ -168,6 +174,11 @@ def _open(path: Path, location: str) -> pygit2.Repository:
             raise NotAStore(
                 f"{location} belongs to another user, and git refuses such repositories; change its owner, "
                 f"or allow it with `git config --global --add safe.directory {path}`"
+            ) from error
+        if any(name in str(error) for name in _SETTINGS_OF_THE_USER):
+            raise StoreError(
+                f"opening {location} failed: {error}: git's own settings of this user cannot be read; set "
+                f"HOME to a folder that this user may read, then try again"
             ) from error
         raise NotAStore(
             f"{location} cannot be opened as a git repository: {error}; see what `git -C {path} fsck` says"
