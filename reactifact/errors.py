@@ -38,6 +38,14 @@ class MissingObject(StoreError, LookupError):
         self.oid = oid
 
 
+class MergedByHand(StoreError):
+    """A branch stands on a merge that somebody made with git; `commit` is its id."""
+
+    def __init__(self, message: str, commit: str) -> None:
+        super().__init__(message)
+        self.commit = commit
+
+
 class UnknownRevision(StoreError, LookupError):
     """A commit, a session, a branch or an artifact that the store does not hold, or names twice."""
 
@@ -58,7 +66,11 @@ class ProtectedBranch(StoreError):
     """A verb would take history from a branch that the store protects; nothing was done."""
 
 
-class SessionBusy(StoreError):
+class StoreBusy(StoreError):
+    """Somebody else has held a lock of the store for too long; try again when they are done."""
+
+
+class SessionBusy(StoreBusy):
     """Another runner or drain holds the lock of this session."""
 
 

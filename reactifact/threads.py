@@ -82,6 +82,15 @@ async def _on_asyncio(function: Callable[[Unpack[Args]], T], *args: *Args) -> T:
     return call.result()
 
 
+def is_on_loop() -> bool:
+    """Tell whether the present code runs on an event loop, which a blocking call would hold up."""
+    try:
+        anyio.get_cancelled_exc_class()
+    except RuntimeError:  # this thread runs none
+        return False
+    return True
+
+
 def calls_in_flight() -> int:
     """Return the number of blocking calls under way (a clock that jumps must wait for them)."""
     return _running

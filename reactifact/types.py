@@ -2,6 +2,22 @@
 
 from __future__ import annotations
 
-from .context.types import TypeNotFoundError, migrate_payload, register, registered_types, resolve, type_id_of
+from .context.types import (
+    TypeNotFoundError,
+    limit_imports,
+    migrate_payload,
+    register,
+    registered_types,
+    resolve,
+    type_id_of,
+)
 
-__all__ = ["TypeNotFoundError", "migrate_payload", "register", "registered_types", "resolve", "type_id_of"]
+__all__ = [
+    "TypeNotFoundError",
+    "limit_imports",
+    "migrate_payload",
+    "register",
+    "registered_types",
+    "resolve",
+    "type_id_of",
+]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import NotAStore
 from ..store.checkpoint import CheckpointBackend, FileBackend
 from ..store.database import Database
-from ..store.documents import check_document, decode_object, encode_object, new_document, reach
+from ..store.documents import checked_document, decode_object, encode_object, new_document, reach
 from ..store.ledger import Ledger
 from ..store.line import MAIN, Line
 from ..store.memory import MemoryBackend
@@ -54,7 +54,7 @@ def line_of(document: Mapping[str, Any]) -> Line:
 
     Raises `FormatTooNew`, `NotAStore`, `StoreError` for a damaged object, `MissingObject`.
     """
-    check_document(document, _WHERE)
+    document = checked_document(document, _WHERE)
     session, branch = document.get("session"), document.get("branch", MAIN)
     if not isinstance(session, str) or not isinstance(branch, str):
         raise NotAStore(f"{_WHERE} names no session or no branch: it was changed by hand, or cut short")

@@ -14,6 +14,7 @@ from typing import Any
 
 from blake3 import blake3
 
+from ..errors import TypeNotFoundError, UnreadablePayload
 from ..store import canonical
 from ..store.layout import ListingRecord
 from ..store.names import encode_name
@@ -72,8 +73,8 @@ class HeldResult:
             {
                 "agent": self.agent,
                 "event": self.event.to_dict(),
-                "operations": [_to_dict(operation) for operation in self.operations],
-                "direct": [_to_dict(operation) for operation in self.direct],
+                "operations": self._operations_as_data(),
+                "direct": self._direct_as_data(),
                 "reads": [[artifact_id, version] for artifact_id, version in self.reads.items()],
                 "listings": [list(listing) for listing in self.listings.values()],
                 "writes": dict(self.writes),
@@ -82,22 +83,78 @@ class HeldResult:
             }
         )
 
+    def _operations_as_data(self) -> list[dict[str, Any]]:
+        return [_to_dict(operation) for operation in self.operations]
+
+    def _direct_as_data(self) -> list[dict[str, Any]]:
+        return [_to_dict(operation) for operation in self.direct]
+
     @staticmethod
     def decode(data: bytes) -> HeldResult:
-        """Return the result in the bytes of a held file."""
+        """Return the result in the bytes of a held file; its operations are built when asked for."""
         record: Any = canonical.decode(data)
         listings = [ListingRecord(*raw) for raw in record["listings"]]
-        return HeldResult(
+        return _StoredResult(
             agent=record["agent"],
             event=Event.from_dict(record["event"]),
-            operations=[_from_dict(operation) for operation in record["operations"]],
-            direct=[_from_dict(operation) for operation in record["direct"]],
+            operations=record["operations"],
+            direct=record["direct"],
             reads=dict(record["reads"]),  # pairs, or what an earlier version wrote: an object, unordered
             listings={listing.type_id: listing for listing in listings},
             writes=record["writes"],
             types=record["types"],
             calls=record.get("calls", []),
         )
+
+
+class _StoredResult(HeldResult):
+    """A result that was read: a class that is missing must not keep the session from being opened."""
+
+    __slots__ = ("_direct", "_operations")
+
+    _operations: list[Any]  # as data until they are asked for
+    _direct: list[Any]
+
+    @property
+    def operations(self) -> list[Operation]:
+        """What was asked for. Raises `TypeNotFoundError`, `UnreadablePayload`, naming agent and artifact."""
+        self._operations = [self._built(one) for one in self._operations]
+        return self._operations
+
+    @operations.setter
+    def operations(self, value: list[Any]) -> None:
+        self._operations = value
+
+    @property
+    def direct(self) -> list[Operation]:
+        """The direct changes. Raises as `operations` does."""
+        self._direct = [self._built(one) for one in self._direct]
+        return self._direct
+
+    @direct.setter
+    def direct(self, value: list[Any]) -> None:
+        self._direct = value
+
+    def _built(self, one: Operation | Mapping[str, Any]) -> Operation:
+        if isinstance(one, Operation):
+            return one
+        try:
+            return _from_dict(one)
+        except (TypeNotFoundError, UnreadablePayload) as error:
+            raise type(error)(
+                f"the result of agent {self.agent!r} that is held for {self.event.artifact_id!r} writes "
+                f"artifact {one['artifact_id']!r}: {error}"
+            ) from error
+
+    def _operations_as_data(self) -> list[dict[str, Any]]:
+        return [_data(one) for one in self._operations]
+
+    def _direct_as_data(self) -> list[dict[str, Any]]:
+        return [_data(one) for one in self._direct]
+
+
+def _data(one: Operation | dict[str, Any]) -> dict[str, Any]:
+    return _to_dict(one) if isinstance(one, Operation) else one
 
 
 def held_key(event: Event, agent: str) -> HeldKey:

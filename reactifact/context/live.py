@@ -14,7 +14,7 @@ import anyio
 from pydantic import BaseModel
 
 from ..store.line import Line
-from . import delivery, staleness, views
+from . import delivery, preloading, staleness, views
 from .artifacts import Artifact
 from .codec import dump
 from .committing import Committer
@@ -68,6 +68,20 @@ class LiveContext:
     def get(self, id: str) -> Artifact[Any] | None:
         """Return a live artifact, or `None`. Raises `ArtifactMutated` after an in-place change."""
         return self._view().get(id)
+
+    async def preload(self, *wanted: str | type[BaseModel]) -> None:
+        """Read artifacts ahead: by id, and all of a model type and its subclasses.
+
+        It reads in a worker thread, one read of the store a level of its trees. From then on `get` of
+        these ids, and `data` of what it returns, read nothing, and an id that is absent is known to
+        be; the same for `list_artifacts` of these types the first time they are listed. It is held in
+        memory as stored, whatever its size, for as long as this context lives and is not refreshed,
+        and what was changed since is read anew with the next preload. Inside a produce it reads the
+        snapshot of the execution, holds it for that execution, and notes no read: what the produce
+        then gets is noted as ever. Raises `TypeError` for anything else, `InvalidName`,
+        `MissingObject`.
+        """
+        await preloading.preload(self, wanted)
 
     def update(self, id: str, new_data: BaseModel) -> Artifact[Any] | None:
         """Replace the data of an artifact; equal data changes nothing; `None` when absent."""

@@ -8,7 +8,7 @@ neither context has changed, not even by a commit of its direct changes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ..errors import MissingObject
@@ -55,6 +55,10 @@ class Union:
 
     def prefetch(self, oids: Iterable[Oid]) -> None:
         """Nothing is fetched ahead: the two sides are asked one by one."""
+
+    def derived(self, source: Oid, make: Callable[[Staging], Oid]) -> Oid:
+        """Return what `make` makes of an object, kept by the side that holds it."""
+        return self._sides[0 if _holds(self._sides[0], source) else 1].derived(source, make)
 
 
 @dataclass(frozen=True, slots=True)

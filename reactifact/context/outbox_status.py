@@ -1,20 +1,23 @@
 """How the outbox of a branch stands: what waits, what failed and why, what was delivered.
 
-Owns the counting, over stored bytes and the ledger; no model of a user is needed and nothing is
-read as an artifact, so it leaves no trace in an execution's reads. It sends and changes nothing.
+Owns the counting and the listing, over stored bytes and the ledger; no model of a user is needed, and
+nothing is noted in an execution's reads. It sends and changes nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from ..store import canonical
 from ..store.layout import Intent, Meta
 from ..store.ledger import Ledger
-from ..store.state import State
+from ..store.state import State, Stored
+from .artifacts import Artifact
 from .encoding import ACTION_TYPE, other_payload
+from .interrupts import PendingAction
 
 if TYPE_CHECKING:
     from .context import Context
@@ -101,7 +104,8 @@ def outbox_status(context: Context) -> OutboxStatus:
 def status_of(state: State, ledger: Ledger, *, session: str, branch: str, now: datetime) -> OutboxStatus:
     """Return how the outbox of one branch stands."""
     pending, failed, simulated = waiting_actions(state, ledger, now)
-    return OutboxStatus(session, branch, pending, failed, _dispatched(state, ledger), simulated)
+    dispatched = sum(1 for _ in _dispatched(state, ledger))
+    return OutboxStatus(session, branch, pending, failed, dispatched, simulated)
 
 
 def waiting_actions(
@@ -125,6 +129,33 @@ def waiting_actions(
             found = pending if delivery.status == "pending" else failed
             found.append(_action(state, stored.meta, delivery, now))
     return tuple(pending), tuple(failed), simulated
+
+
+def actions(context: Context, status: Status | None = None) -> list[Artifact[PendingAction]]:
+    """Return the actions of a context's branch, in the order they were planned; `data` tells the rest.
+
+    `status` leaves those that stand so, `None` all. It is what this context knows, as with
+    `outbox_status`, and no read is noted. "pending", "failed" and "simulated" cost what the branch
+    waits for; "dispatched" and `None` cost the number of actions ever delivered for the session. No
+    other artifact is looked at. An action whose delivery was erased or pruned from the ledger is not
+    listed. Raises `ValueError` for another status.
+    """
+    if status is not None and status not in get_args(Status):
+        known = ", ".join(map(repr, get_args(Status)))
+        raise ValueError(f"status={status!r} is none of an action: pass one of {known}, or None for all")
+    working = context.working
+    state, ledger = working.state, working.ledger
+    found: dict[str, Stored] = {}
+    if status != "dispatched":
+        for intent in state.waiting():
+            stored = state.stored(intent.action_id)
+            if stored is None or status not in (None, _delivery(stored.meta, intent, ledger).status):
+                continue
+            found[intent.action_id] = stored
+    if status in (None, "dispatched"):
+        found.update((stored.meta.id, stored) for stored in _dispatched(state, ledger))
+    in_order = sorted(found.values(), key=lambda stored: (stored.meta.sequence, stored.meta.id))
+    return [working.artifact(stored) for stored in in_order]
 
 
 def delivery_of(state: State, ledger: Ledger, action_id: str) -> Delivery | None:
@@ -166,10 +197,10 @@ def _action(state: State, meta: Meta, delivery: Delivery, now: datetime) -> Acti
     )
 
 
-def _dispatched(state: State, ledger: Ledger) -> int:
-    count = 0
+def _dispatched(state: State, ledger: Ledger) -> Iterator[Stored]:
+    """Yield the actions of a branch that were delivered with the payload they have there."""
     for entry in ledger.entries():
         if entry.status == "dispatched":
             stored = state.stored(entry.action_id)
-            count += stored is not None and stored.meta.content_hash == entry.intent
-    return count
+            if stored is not None and stored.meta.content_hash == entry.intent:
+                yield stored

@@ -18,7 +18,7 @@ from ..store.merge import MergePlan
 from ..store.objects import Oid
 from ..store.records import read_record
 from ..store.state import Origin
-from . import merging
+from . import merging, rejoining
 from .committing import Committer
 from .conflicts import conflict, details_of
 from .context import Context
@@ -38,7 +38,7 @@ def refresh(context: Context) -> bool:
     line = commits.line
     if line.ref is None:
         raise StaleSession("a branch that has no name in the store cannot be refreshed: save it first")
-    fresh = Line.load(line.database, line.session, line.branch)
+    fresh = rejoining.load(line.database, line.session, line.branch, context.resources)
     if fresh is None:
         if line.published is None:
             return False

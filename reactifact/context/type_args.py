@@ -74,14 +74,20 @@ def _percent(match: re.Match[str]) -> str:
 def parse(text: str, find: Callable[[str], Any]) -> Any:
     """Return the type that a text form stands for.
 
-    `find` gives what a name stands for. Raises `ValueError` for a text that is no such form,
-    whatever `find` raises, and whatever the generic raises when it does not take the arguments.
+    `find` gives what a name stands for; only classes and the forms of `typing` are taken. Raises
+    `ValueError` for a text that is no such form, whatever `find` raises, and whatever the generic
+    raises when it does not take the arguments.
     """
     reader = _Reader(text, find)
     result = reader.union()
     if reader.peek():
         raise ValueError(f"{text!r} goes on after its end")
     return result
+
+
+def _is_typing_form(name: str, found: Any) -> bool:
+    module, _, form = name.rpartition(".")
+    return module == "typing" and type(found).__module__ == "typing" and getattr(typing, form, None) is found
 
 
 class _Reader:
@@ -122,6 +128,9 @@ class _Reader:
         base: Any = getattr(builtins, name, None) if "." not in name else None
         if not isinstance(base, type):
             base = self._find(unquote(name))
+        if not isinstance(base, type) and not _is_typing_form(name, base):
+            # An object with a `[]` or `|` of its own would run code that has nothing to do with types.
+            raise ValueError(f"{name!r} in {self._text!r} stands for no type")
         if self.peek() != "[":
             return base
         return base[tuple(self._arguments())]

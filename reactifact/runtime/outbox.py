@@ -20,6 +20,7 @@ from ..context.events import EventType
 from ..context.interrupts import PendingAction
 from ..context.locking import drain_lock
 from ..context.publishing import publish_ledger
+from ..context.readiness import require_readable
 from ..errors import IntentConflict
 from ..logs import get_logger
 from ..threads import short_call
@@ -68,7 +69,8 @@ async def drain(context: Context, dispatcher: Dispatcher, options: Options) -> D
     The branch must have been published. Each outcome is on stable storage before the next send, so
     a kill repeats at most the one in flight (those in flight, with `concurrency`). An action that
     fails stops only those that share its `ordering_key`. With `simulate` nothing is sent: the
-    branch alone notes what would have been.
+    branch alone notes what would have been. Raises `TypeNotFoundError` or `UnreadablePayload`, before
+    anything is sent, when what an action rests on cannot be read.
     """
     done = Drained()
     async with drain_lock(context.line, context.resources.clock):
@@ -78,6 +80,7 @@ async def drain(context: Context, dispatcher: Dispatcher, options: Options) -> D
             delivery.hear_of_others(context.working, known, context.resources.clock.now())
         await _report_refused(context, options, done)
         waiting = delivery.sendable(context.working)
+        require_readable(context.working, waiting)
         if options.simulate:
             done.tried = len(waiting)
             context.commits.note_simulated(waiting)

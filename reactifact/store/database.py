@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
+from ..threads import is_on_loop
+from .derived import Derived
+from .near import NearObjects, Place
 from .objects import (
     BLOB_MODE,
     CommitObject,
@@ -43,6 +46,7 @@ class Objects(Protocol):
     def tree(self, oid: Oid) -> Tree: ...
     def commit(self, oid: Oid) -> CommitObject: ...
     def prefetch(self, oids: Iterable[Oid]) -> None: ...
+    def derived(self, source: Oid, make: Callable[[Staging], Oid]) -> Oid: ...
 
 
 class Database:
@@ -51,6 +55,9 @@ class Database:
     def __init__(self, backend: ObjectBackend) -> None:
         self.backend = backend
         self.protection = Protection()
+        self.made = Derived()
+        self.loop_reads = 0
+        """How many single objects were read from the backend while an event loop waited."""
         self._maintain_every: int | None = 100
         self._writes = 0  # since the store was tidied last
         self._lock = threading.Lock()
@@ -80,16 +87,38 @@ class Database:
             if found is not None:
                 self._raw.move_to_end(oid)
                 return found
-        found = self.backend.read_many([oid])[oid]
+        found = self._fetch([oid])[oid]
+        if is_on_loop():
+            with self._lock:
+                self.loop_reads += 1
         self._keep({oid: found})
         return found
 
     def prefetch(self, oids: Iterable[Oid]) -> None:
         """Bring objects into the cache in one read."""
+        asked = list(oids)  # it may ask for trees of ours on the way
         with self._lock:
-            wanted = [oid for oid in oids if oid not in self._raw]
+            wanted = [oid for oid in asked if oid not in self._raw]
         if wanted:
-            self._keep(self.backend.read_many(wanted))
+            self._keep(self._fetch(wanted))
+
+    def read_many(self, oids: Iterable[Oid]) -> dict[Oid, GitObject]:
+        """Return objects, what is not at hand in one read. Raises `MissingObject`."""
+        found: dict[Oid, GitObject] = {}
+        asked = list(oids)
+        with self._lock:
+            wanted = []
+            for oid in asked:
+                known = self._raw.get(oid)
+                if known is None:
+                    wanted.append(oid)
+                else:
+                    found[oid] = known
+        if wanted:
+            read = self._fetch(wanted)
+            self._keep(read)
+            found.update(read)
+        return found
 
     def tree(self, oid: Oid) -> Tree:
         """Return a parsed tree. Raises `MissingObject`."""
@@ -106,6 +135,10 @@ class Database:
         """Return a parsed commit. Raises `MissingObject`."""
         return parse_commit(self.read(oid).data)
 
+    def derived(self, source: Oid, make: Callable[[Staging], Oid]) -> Oid:
+        """Return what `make` makes of an object, which is made once and kept."""
+        return Staging(self).derived(source, make)
+
     def write(
         self,
         objects: Mapping[Oid, GitObject],
@@ -113,10 +146,18 @@ class Database:
         trees: Mapping[Oid, Tree] | None = None,
     ) -> None:
         """Store objects and move refs, and keep what was written at hand. Raises `Contention`."""
-        self.backend.write(objects, list(updates))
+        needed = self.made.needed_by(objects, self.read)
+        self.backend.write({**needed, **objects} if needed else objects, list(updates))
         self._keep(objects)
         for oid, tree in (trees or {}).items():
             self._keep_tree(oid, tree)
+
+    def _fetch(self, oids: list[Oid]) -> dict[Oid, GitObject]:
+        made = self.made.objects
+        if not made:
+            return self.backend.read_many(oids)
+        found = self.backend.read_many([oid for oid in oids if oid not in made])
+        return {**found, **{oid: made[oid] for oid in oids if oid in made}}
 
     def _keep(self, objects: Mapping[Oid, GitObject]) -> None:
         with self._lock:
@@ -137,18 +178,27 @@ class Database:
 
 
 class Staging:
-    """Objects made but not yet written, over a database or another staging."""
+    """Objects made but not yet written, over a database or another staging.
+
+    Beside them it may hold what is stored and was asked for ahead.
+    """
 
     def __init__(self, below: Database | Staging) -> None:
         self.below = below
         self.objects: dict[Oid, GitObject] = {}
         self.trees: dict[Oid, Tree] = {}
+        self._near: NearObjects | None = None
 
     @property
     def database(self) -> Database:
         """The database at the bottom."""
         below = self.below
         return below if isinstance(below, Database) else below.database
+
+    @property
+    def ground(self) -> Database | Staging:
+        """What a staging on top of this one needs to ask: this one, or what is below where it is empty."""
+        return self if self.objects or self._near is not None else self.below
 
     def put(self, kind: Kind, data: bytes) -> Oid:
         """Stage one object and return its id."""
@@ -169,7 +219,35 @@ class Staging:
     def read(self, oid: Oid) -> GitObject:
         """Return one object, staged or stored. Raises `MissingObject`."""
         found = self.objects.get(oid)
+        if found is None and self._near is not None:
+            found = self._near.get(oid)
         return found if found is not None else self.below.read(oid)
+
+    def _at_hand(self, oid: Oid) -> GitObject | None:
+        found = self.objects.get(oid)
+        if found is None and self._near is not None:
+            found = self._near.get(oid)
+        return found
+
+    def hold(self, found: Mapping[Place, Oid], objects: Mapping[Oid, GitObject]) -> None:
+        """Keep stored objects at hand, each for the places at which it stands."""
+        if self._near is None:
+            self._near = NearObjects()
+        self._near.hold(found, objects)
+
+    def read_many(self, oids: Iterable[Oid]) -> dict[Oid, GitObject]:
+        """Return objects, staged or stored, what is not at hand in one read. Raises `MissingObject`."""
+        found: dict[Oid, GitObject] = {}
+        wanted = []
+        for oid in oids:
+            known = self._at_hand(oid)
+            if known is None:
+                wanted.append(oid)
+            else:
+                found[oid] = known
+        if wanted:
+            found.update(self.below.read_many(wanted))
+        return found
 
     def tree(self, oid: Oid) -> Tree:
         """Return a parsed tree, staged or stored. Raises `MissingObject`."""
@@ -177,7 +255,10 @@ class Staging:
         if found is not None:
             return found
         raw = self.objects.get(oid)
-        return parse_tree(raw.data) if raw is not None else self.below.tree(oid)
+        if raw is not None:
+            return parse_tree(raw.data)
+        near = None if self._near is None else self._near.tree(oid)
+        return near if near is not None else self.below.tree(oid)
 
     def commit(self, oid: Oid) -> CommitObject:
         """Return a parsed commit, staged or stored. Raises `MissingObject`."""
@@ -185,7 +266,15 @@ class Staging:
 
     def prefetch(self, oids: Iterable[Oid]) -> None:
         """Bring stored objects into the cache in one read."""
-        self.below.prefetch(oid for oid in oids if oid not in self.objects)
+        self.below.prefetch(oid for oid in oids if self._at_hand(oid) is None)
+
+    def derived(self, source: Oid, make: Callable[[Staging], Oid]) -> Oid:
+        """Return what `make` makes of an object, which is made once and kept in the database."""
+        made = self.database.made
+        if source not in made.results:
+            staging = Staging(self)
+            made.note(source, make(staging), staging.objects)
+        return made.results[source]
 
     def copy(self) -> Staging:
         """Return a staging of its own with the same content."""

@@ -12,8 +12,9 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, cast
 
-from ..errors import FormatTooNew, NotAStore, StoreError
+from ..errors import NotAStore, StoreError
 from .database import Objects
+from .migrations import current_document
 from .objects import (
     GitObject,
     Kind,
@@ -21,8 +22,8 @@ from .objects import (
     TreeEntry,
     encode_tree,
     object_id,
-    parse_commit,
     parse_tree,
+    references,
 )
 
 FORMAT_VERSION = 1
@@ -30,7 +31,6 @@ FORMAT_VERSION = 1
 Document = dict[str, Any]
 
 _BINARY = ":base64"
-_SUBMODULE_MODE = 0o160000
 _LINE = re.compile(r"([0-7]+) ([0-9a-f]{40}) (.+)")
 
 
@@ -44,20 +44,20 @@ def new_document(session: str, refs: Mapping[str, Oid], objects: Mapping[Oid, st
     }
 
 
-def check_document(document: Mapping[str, Any], where: str) -> None:
-    """Refuse what is no document of ours. Raises `FormatTooNew`, `NotAStore`."""
+def checked_document(document: Mapping[str, Any], where: str) -> Document:
+    """Return a document in today's format.
+
+    Raises `NotAStore` for what is no document of ours, `FormatTooNew`, and `StoreError` for an older
+    format that no step leads on from.
+    """
     version = document.get("format_version")
-    if isinstance(version, int) and version > FORMAT_VERSION:
-        raise FormatTooNew(
-            f"{where} has format {version}, and this reactifact knows it up to {FORMAT_VERSION}: a newer "
-            f"one wrote it; upgrade reactifact"
-        )
-    objects, refs = document.get("objects"), document.get("refs")
-    if version != FORMAT_VERSION or not isinstance(objects, dict) or not isinstance(refs, dict):
+    found = current_document(document, version, FORMAT_VERSION, where) if type(version) is int else {}
+    if not isinstance(found.get("objects"), dict) or not isinstance(found.get("refs"), dict):
         raise NotAStore(
             f"{where} is no document of this version; if an earlier reactifact wrote it, bring it over with "
             f"`reactifact import`"
         )
+    return found
 
 
 def encode_object(item: GitObject) -> str:
@@ -97,20 +97,9 @@ def reach(objects: Objects, tips: Iterable[Oid], known: Collection[Oid] = ()) ->
         below: dict[Oid, None] = {}
         for oid in level:
             found[oid] = item = objects.read(oid)
-            below.update(dict.fromkeys(_below(item)))
+            below.update((under, None) for under, _ in references(item))
         level = [oid for oid in below if oid not in found and oid not in known]
     return found
-
-
-def _below(item: GitObject) -> list[Oid]:
-    if item.kind == "commit":
-        commit = parse_commit(item.data)
-        return [commit.tree, *commit.parents]
-    if item.kind == "tree":
-        return [entry.oid for entry in parse_tree(item.data).values() if entry.mode != _SUBMODULE_MODE]
-    if item.kind == "tag":
-        return [item.data[7:47].decode()]
-    return []
 
 
 def _text(data: bytes) -> str | None:

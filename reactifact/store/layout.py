@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from . import canonical
+from .damage import refusing_damage
 from .names import encode_name, fan_out
 from .objects import Oid
 from .trees import Path
@@ -101,13 +102,18 @@ class Meta:
         """Return the meta record of a file."""
         found = _decoded.get(data)
         if found is None:
-            record: Any = canonical.decode(data)
-            reads = tuple(ReadRecord(*read) for read in record.pop("reads", ()))
-            listings = tuple(ListingRecord(*listing) for listing in record.pop("listings", ()))
-            known = {name: record.get(name) for name in _META_FIELDS}
-            found = Meta(**known, reads=reads, listings=listings)
+            found = _meta(data)
             _keep_decoded(data, found)
         return found
+
+
+@refusing_damage("the bookkeeping of an artifact")
+def _meta(data: bytes) -> Meta:
+    record: Any = canonical.decode(data)
+    reads = tuple(ReadRecord(*read) for read in record.pop("reads", ()))
+    listings = tuple(ListingRecord(*listing) for listing in record.pop("listings", ()))
+    known = {name: record.get(name) for name in _META_FIELDS}
+    return Meta(**known, reads=reads, listings=listings)
 
 
 _decoded: dict[bytes, Meta] = {}  # what was written is read back soon: by the next generation
@@ -139,6 +145,7 @@ def encode_edges(source: str, edges: Sequence[Edge]) -> bytes:
     return canonical.encode({"links": links, "source": source})
 
 
+@refusing_damage("a file of relations")
 def decode_edges(data: bytes) -> tuple[str, tuple[Edge, ...]]:
     """Return (source id, edges) of a relations file."""
     record: Any = canonical.decode(data)
@@ -167,6 +174,7 @@ class Intent(NamedTuple):
         return canonical.encode({k: v for k, v in record.items() if v is not None})
 
     @staticmethod
+    @refusing_damage("the file of a waiting action")
     def decode(data: bytes) -> Intent:
         """Return the record of an outbox file."""
         record: Any = canonical.decode(data)

@@ -14,10 +14,12 @@ from typing import Any
 
 from blake3 import blake3
 
-from ..errors import FormatTooNew, StoreError
+from ..errors import MergedByHand, StoreError
 from . import canonical
+from .damage import refusing_damage
 from .database import Objects, Staging, blob_entry
-from .layout import ATTRIBUTES, BOOKKEEPING, FORMAT_VERSION, Roots
+from .layout import ATTRIBUTES, BOOKKEEPING, Roots
+from .migrations import FORMAT_FILE, RECORD_FILE, current_record, current_tree, format_file
 from .objects import TREE_MODE, CommitObject, Oid, Signature, TreeEntry
 from .trees import lookup, subtree
 
@@ -64,6 +66,7 @@ class CommitRecord:
         return canonical.encode({k: v for k, v in record.items() if v not in (None, False, [], {}, "")})
 
     @staticmethod
+    @refusing_damage("the commit.json of a commit")
     def decode(data: bytes) -> CommitRecord:
         """Return the record in the bytes of a `commit.json`."""
         record: Any = canonical.decode(data)
@@ -76,8 +79,8 @@ _FIELDS = tuple(f.name for f in fields(CommitRecord))
 def make_commit(objects: Staging, record: CommitRecord, roots: Roots, parents: Sequence[Oid]) -> Oid:
     """Stage the tree and the commit of one record and return the commit's id."""
     hidden = {
-        "commit.json": blob_entry(objects.put("blob", record.encode())),
-        "format.json": blob_entry(objects.put("blob", canonical.encode({"format_version": FORMAT_VERSION}))),
+        RECORD_FILE: blob_entry(objects.put("blob", record.encode())),
+        FORMAT_FILE: blob_entry(objects.put("blob", format_file())),
     }
     top = {".gitattributes": blob_entry(objects.put("blob", ATTRIBUTES))}
     for name in ("meta", "versions", "held"):
@@ -93,7 +96,7 @@ def make_ledger_commit(
     objects: Staging, record: CommitRecord, ledger: Oid | None, parents: Sequence[Oid]
 ) -> Oid:
     """Stage the tree and the commit of one record of a session's ledger."""
-    top = {"commit.json": blob_entry(objects.put("blob", record.encode()))}
+    top = {RECORD_FILE: blob_entry(objects.put("blob", record.encode()))}
     _graft(top, "ledger", ledger)
     return _commit(objects, record, top, parents, _message(record, None))
 
@@ -122,15 +125,19 @@ def _graft(entries: dict[str, TreeEntry], name: str, tree: Oid | None) -> None:
 
 
 def read_record(objects: Objects, commit: Oid) -> CommitRecord | None:
-    """Return the record of a commit, or `None` for one that reactifact did not make."""
+    """Return the record of a commit, or `None` for one that reactifact did not make.
+
+    Raises `FormatTooNew`, and `StoreError` for an older format that no step leads on from.
+    """
     tree = objects.commit(commit).tree
-    entry = lookup(objects, tree, (BOOKKEEPING, "commit.json"))
+    entry = lookup(objects, tree, (BOOKKEEPING, RECORD_FILE))
     if entry is not None:
-        return CommitRecord.decode(objects.read(entry.oid).data)
-    entry = lookup(objects, tree, ("commit.json",))
+        return CommitRecord.decode(current_record(objects, tree, objects.read(entry.oid).data))
+    entry = lookup(objects, tree, (RECORD_FILE,))
+    data = None if entry is None else objects.read(entry.oid).data
     try:
-        record = None if entry is None else CommitRecord.decode(objects.read(entry.oid).data)
-    except (TypeError, ValueError):
+        record = None if data is None else CommitRecord.decode(data)
+    except StoreError:
         return None  # somebody else's file of that name
     return record if record is not None and record.kind == "ledger" else None
 
@@ -151,56 +158,49 @@ def require_record(objects: Objects, commit: Oid, what: str) -> CommitRecord:
     """Return the record of a commit. Raises `StoreError`, naming `what`, where it has none."""
     record = own_record(objects, commit)
     if record is None:
-        raise StoreError(_not_ours(objects.commit(commit), commit, what))
+        raise _not_ours(objects.commit(commit), commit, what)
     return record
 
 
-def _not_ours(found: CommitObject, commit: Oid, what: str) -> str:
+def _not_ours(found: CommitObject, commit: Oid, what: str) -> StoreError:
     """Say what to do about a commit made by hand: its payloads and our bookkeeping do not agree."""
     if len(found.parents) > 1:
         ours, theirs = found.parents[0][:12], found.parents[1][:12]
         ref = what if what.startswith("refs/") else "REF"
-        return (
+        return MergedByHand(
             f"{what} points at {commit[:12]}, a merge made by hand, which mixes bookkeeping that only "
-            f"reactifact can join: move the ref back with `git update-ref {ref} {ours}`, then merge "
-            f"{theirs} with BranchStore.merge(into=, source=)"
+            f"reactifact can join. Where both sides are commits of its own, opening the branch to write "
+            f"(SessionStore.open, BranchStore.load_branch) merges them again by its rules; otherwise move "
+            f"the ref back with `git update-ref {ref} {ours}`, then merge {theirs} with "
+            f"BranchStore.merge(into=, source=)",
+            commit,
         )
-    return (
+    return StoreError(
         f"{what} points at {commit[:12]}, a commit that reactifact did not make; "
         f"move the ref back to one it made (see `git log {commit[:12]}`), and make the change "
         f"with BranchStore.edit"
     )
 
 
-def read_roots(objects: Objects, commit: Oid) -> Roots:
-    """Return the subtrees of a commit. Raises `FormatTooNew`."""
-    tree = objects.commit(commit).tree
-    check_format(objects, tree)
+def read_roots(objects: Objects, commit: Oid, what: str = "this state") -> Roots:
+    """Return the subtrees of a commit. Raises as `read_record` does, saying `what` it stands on."""
+    tree = current_tree(objects, commit, what)
     names = ("artifacts", "relations", "outbox")
     top = [subtree(objects, tree, (name,)) for name in names]
     hidden = [subtree(objects, tree, (BOOKKEEPING, name)) for name in ("meta", "versions", "held")]
     return Roots(*top, *hidden)
 
 
-def check_format(objects: Objects, tree: Oid) -> None:
-    """Refuse a tree of a newer format. Raises `FormatTooNew`."""
-    entry = lookup(objects, tree, (BOOKKEEPING, "format.json"))
-    if entry is None:
-        return
-    record: Any = canonical.decode(objects.read(entry.oid).data)
-    version = record.get("format_version")
-    if not isinstance(version, int) or version > FORMAT_VERSION:
-        raise FormatTooNew(
-            f"this state is in format_version {version!r}, and this reactifact reads up to "
-            f"{FORMAT_VERSION}: install a newer reactifact to open it; nothing was changed"
-        )
-
-
 def check_state(objects: Objects, commit: Oid, roots: Roots, what: str) -> None:
     """Refuse a commit whose payloads were changed by hand under its old message (an amend).
 
+    A state of an older format is another one by now; what it was is what its own tree says.
+
     Raises `StoreError`.
     """
+    own = objects.commit(commit).tree
+    if own != current_tree(objects, commit):
+        roots = Roots(*(subtree(objects, own, (name,)) for name in ("artifacts", "relations")))
     _, said, rest = objects.commit(commit).message.rpartition("\nState: ")
     if said and rest.partition("\n")[0] != state_hash(roots):
         raise StoreError(

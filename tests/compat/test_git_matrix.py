@@ -348,7 +348,9 @@ def by_hand(work: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["git", "-C", str(work), *arguments], capture_output=True, text=True, check=False)
 
 
-def test_a_merge_by_git_is_a_conflict_and_forcing_it_is_refused(forked: Path, tmp_path: Path) -> None:
+def test_a_merge_by_git_is_a_conflict_and_forcing_it_takes_what_was_forced(
+    forked: Path, tmp_path: Path
+) -> None:
     work = tmp_path / "work"
     git(forked, "worktree", "add", str(work), "s/main")
     merged = by_hand(work, "merge", "s/try")
@@ -360,13 +362,13 @@ def test_a_merge_by_git_is_a_conflict_and_forcing_it_is_refused(forked: Path, tm
 
     git(work, "add", "-A")
     git(work, "commit", "-m", "Merge by hand")
-    with pytest.raises(StoreError, match=r"merge made by hand.*git update-ref refs/heads/s/main"):
-        anyio.run(SessionStore(forked).open, "s")
     git(forked, "worktree", "remove", "--force", str(work))
-    git(forked, "update-ref", "refs/heads/s/main", "s/main^1")
+    parents = git(forked, "rev-parse", "s/main^1", "s/main^2")
     context = anyio.run(SessionStore(forked).load_session, "s")
     assert context is not None
     assert context.get("n").data == Note(text="b", count=1)  # type: ignore[union-attr]
+    assert git(forked, "log", "-1", "--format=%an", "s/main") == "merge\n"
+    assert git(forked, "rev-parse", "s/main^1", "s/main^2") == parents
 
 
 @pytest.mark.parametrize("amend", [False, True], ids=["commit", "amend"])

@@ -8,6 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
+from stores import counted_reads
 from support import Note, Order, Outside, Place, Question, action, commit, fsck, notifier
 
 from reactifact import (
@@ -20,7 +21,7 @@ from reactifact import (
     Runtime,
     RuntimeResources,
 )
-from reactifact.context.outbox_status import outbox_status
+from reactifact.context.outbox_status import actions, outbox_status
 from reactifact.errors import Contention, IntentConflict
 from reactifact.runtime.dispatching import RetryingDispatcher
 from reactifact.testing import JumpingClock
@@ -550,3 +551,84 @@ async def test_outbox_status_shows_a_simulation_and_an_interruption() -> None:
     await Runtime(fork, dispatcher=hang, simulate=True).arun()
     counts = outbox_status(fork).to_dict()["counts"]
     assert (counts["pending"], counts["simulated"]) in ((1, 0), (0, 1))
+
+
+# -- actions as a query -------------------------------------------------------------------------------
+
+
+def keys(context: Context, status: Any = None) -> list[str]:
+    return [found.data.idempotency_key for found in actions(context, status)]
+
+
+async def test_actions_lists_all_of_the_branch_by_how_they_stand(place: Place) -> None:
+    session = await opened(place, [("k0", None), ("k1", "o"), ("k2", "o"), ("k3", None)])
+    outside = Outside("k1")
+    await Runtime(session.context, session=session, dispatcher=outside, dispatch_errors="record").arun()
+    session.context.create(Note(text="saves what was settled"))
+    await plan(session.context, [("k4", None)])
+    await session.save()
+    loaded = await place.store().load_session("s")
+    assert loaded is not None
+    for context in (session.context, loaded):
+        found = actions(context)
+        assert [(a.data.idempotency_key, a.data.status) for a in found] == [
+            ("k0", "dispatched"),
+            ("k1", "failed"),
+            ("k2", "pending"),
+            ("k3", "dispatched"),
+            ("k4", "pending"),
+        ]
+        assert found[1].data.error == "no route for k1"
+        assert keys(context, "dispatched") == ["k0", "k3"]
+        assert keys(context, "failed") == ["k1"]
+        assert keys(context, "pending") == ["k2", "k4"]
+        assert keys(context, "simulated") == []
+    fork = loaded.branch()
+    fork.delete("action:k3")
+    await Runtime(fork, dispatcher=outside, simulate=True).arun()
+    assert keys(fork, "simulated") == ["k4"]  # k2 waits behind the failed k1
+    assert keys(fork) == ["k0", "k1", "k2", "k4"]
+    assert keys(loaded, "simulated") == []
+
+
+async def test_actions_refuses_a_status_that_there_is_not() -> None:
+    with pytest.raises(ValueError, match=r"status='sent' is none of an action.*'dispatched'"):
+        actions(Context(), "sent")  # type: ignore[arg-type]
+
+
+async def test_another_payload_under_a_delivered_key_is_listed_as_failed(git_place: Place) -> None:
+    session = await opened(git_place, [])
+    fork = session.context.branch(name="fork")
+    for context, payload in ((session.context, {"n": 1}), (fork, {"n": 2})):
+
+        def act(call: ProduceCall, payload: dict[str, int] = payload) -> None:
+            call.effects.act("mail", key="k", payload=payload)
+
+        await commit(context, act)
+    await session.save()
+    await git_place.branches().save_branch(fork, session_id="s", name="fork")
+    await Runtime(session.context, session=session, dispatcher=Outside()).arun()
+    other = await git_place.load("s", "fork")
+    assert (keys(other, "failed"), keys(other, "dispatched")) == (["k"], [])
+    assert [found.data.status for found in actions(other)] == ["failed"]
+
+
+async def test_asking_for_what_waits_reads_no_other_artifact_and_no_delivered_one(git_place: Place) -> None:
+    session = await opened(git_place, [(f"k{number}", None) for number in range(40)])
+    for number in range(40):
+        session.context.create(Note(text=f"{number}"), id=f"note:{number}")
+    await Runtime(session.context, session=session, dispatcher=Outside()).arun()
+    await plan(session.context, [("last", None)])
+    await session.save()
+    costs = []
+    for status in ("pending", "failed", "dispatched"):
+        store = git_place.store()
+        context = await store.load_session("s")
+        assert context is not None
+        with counted_reads(store.database) as read:
+            assert len(keys(context, status)) == {"pending": 1, "failed": 0, "dispatched": 40}[status]
+        costs.append(len(read))
+        await store.aclose()
+    assert costs[0] < 20
+    assert costs[1] < 20
+    assert costs[2] > 40  # each delivered one is looked at
