@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from anyio import to_thread
 
 from reactifact.checkpoints import InMemoryKVBackend, KVBackend
+from reactifact.store.database import Database
 
 KINDS = ["memory", "git", "sqlite", "postgres", "own"]
 """`own` is what a user wrote: a `KVBackend` with nothing but its methods."""
@@ -48,3 +51,20 @@ def place_of(kind: str, folder: Path, dsn: str | None) -> Any:
         "own": OwnBackend,
     }
     return places[kind]()
+
+
+@contextmanager
+def counted_reads(database: Database) -> Iterator[list[list[str]]]:
+    """Note the ids that each `read_many` of the backend is asked for, as long as the block lasts."""
+    backend: Any = database.backend
+    read_many, calls = backend.read_many, []
+
+    def counted(oids: Iterable[str]) -> Any:
+        calls.append(list(oids))
+        return read_many(calls[-1])
+
+    backend.read_many = counted
+    try:
+        yield calls
+    finally:
+        del backend.read_many

@@ -1,7 +1,8 @@
 """The command line: reading a store, for people and for scripts.
 
-Owns the program `reactifact`: its verbs, its exit codes, the environment it reads. Only `branch`
-and `import` change a store. What is shown is collected by the layers below; a verb chooses and prints.
+Owns the program `reactifact`: its verbs, its exit codes, the environment it reads. Only `branch`,
+`import` and `prune` change a store. What is shown is collected by the layers below; a verb chooses and
+prints.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from .graph import graph
 from .log import log
 from .moving import export, import_
 from .outbox import outbox
+from .prune import prune
 from .replay import replay
 from .sessions import sessions
 from .show import show
@@ -49,10 +51,11 @@ def _version() -> str:
 def cli(click_context: click.Context) -> None:
     """Read the state of agents from a store, a bare git repository.
 
-    Nothing is changed but by `branch save`, `branch merge`, `export` and `import`, and the classes of
-    the artifacts are not needed. Verbs that print tables take --json. Exit codes: 0, or 2 with one
+    Nothing is changed but by `branch save`, `branch merge`, `export`, `import` and `prune`, and the classes
+    of the artifacts are not needed. Verbs that print tables take --json. Exit codes: 0, or 2 with one
     line on stderr for a path, session or commit that is not there (1 from graph, context, branch,
-    replay, audit and verify, also for what does not match). A STORE may be a bundle where it is only
+    replay, audit and verify, also for what does not match). `sessions` and `outbox` go on past a branch
+    that cannot be read, name it on stderr and end with 2. A STORE may be a bundle where it is only
     read. Colour is used on a terminal only, and not at all where NO_COLOR is set.
     """
     if click_context.invoked_subcommand is None:
@@ -64,7 +67,7 @@ def cli(click_context: click.Context) -> None:
 
 for verb in (
     *(log, show, diff, sessions, outbox, context, graph),
-    *(branch, replay, audit, verify, bundle, export, import_),
+    *(branch, replay, audit, verify, bundle, export, import_, prune),
 ):
     cli.add_command(verb)
 

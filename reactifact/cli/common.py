@@ -22,12 +22,15 @@ from ..store.database import Database
 from ..store.line import Line
 from ..store.objects import Oid
 from ..store.printable import plain as plain  # the verbs take it from here
-from ..store.revisions import Head, find_head, heads, latest_head, parse_head
+from ..store.revisions import DamagedHead, Head, find_head, heads, latest_head, parse_head
 from .loading import bundle_at
 from .loading import load_agents as load_agents  # and their public path
 from .loading import open_store as open_store
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+UNREADABLE = 2
+"""The exit code after something that cannot be read."""
 
 SHORT = 10
 """How many hex digits of an id are shown to people."""
@@ -99,6 +102,19 @@ def load_line(database: Database, head: Head) -> Line:
     if line is None:
         raise UnknownRevision(f"{head.name} is no branch with a state: it is a ledger, or was just deleted")
     return line
+
+
+# -- damage ------------------------------------------------------------------------------------
+
+
+def fail_for(broken: Sequence[DamagedHead]) -> None:
+    """Say on stderr what could not be read, a line each, and end with `UNREADABLE`; nothing for none."""
+    for one in broken:
+        known = one.session is not None and one.branch is not None
+        name = f"{one.session}/{one.branch}" if known else one.ref
+        to_stderr(f"reactifact: {plain(name)} cannot be read: {one_line(one.error)}")
+    if broken:
+        click.get_current_context().exit(UNREADABLE)
 
 
 # -- printing ------------------------------------------------------------------------------------

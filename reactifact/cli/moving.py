@@ -30,8 +30,9 @@ def import_(place: str, store: str, session: str | None) -> None:
     """Copy all that a store or a bundle holds into STORE, which is made when absent.
 
     FILE-OR-PATH may also be what reactifact 0.15 wrote: the folder of a FileKVBackend, the file of a
-    SQLiteKVBackend, a checkpoint. Each session of it becomes one commit "imported from ...", with the
-    versions of its artifacts, its relations, waiting events and the state of its actions.
+    SQLiteKVBackend, a checkpoint, or the DSN of a PostgreSQLKVBackend (STORE may be the same then). Each
+    session of it becomes one commit "imported from ...", with the versions of its artifacts, its
+    relations, waiting events and the state of its actions.
     """
 
     async def bring() -> Moved:

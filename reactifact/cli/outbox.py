@@ -8,11 +8,12 @@ import click
 
 from ..context.outbox_status import ActionStatus, OutboxStatus, status_of
 from ..store.database import Database
-from ..store.revisions import Head, heads
+from ..store.revisions import DAMAGE, DamagedHead, Head, damaged, readable_heads
 from .common import (
     Cell,
     chosen_head,
     duration,
+    fail_for,
     json_option,
     line,
     load_line,
@@ -35,10 +36,11 @@ def outbox(store: str, session: str | None, branch: str | None, as_json: bool) -
 
     Counts of pending, failed and dispatched actions, the age of the oldest pending one, and each
     pending or failed action with key, kind, age, attempts and error. A fork takes the actions of
-    its origin along: one that waits on two branches is listed on both and delivered once.
+    its origin along: one that waits on two branches is listed on both and delivered once. A branch
+    that cannot be read is named on stderr after the others; the exit code is 2 then.
 
     \b
-    --json: {outboxes: [{session, branch, oldest_pending_age,
+    --json: {damaged: [{ref, session, branch, error}], outboxes: [{session, branch, oldest_pending_age,
       counts: {pending, failed, dispatched, simulated},
       pending: [ACTION], failed: [ACTION]}]}
     ACTION: {id, key, kind, status, planned_at, age, attempts, error,
@@ -47,24 +49,33 @@ def outbox(store: str, session: str | None, branch: str | None, as_json: bool) -
     """
     with opened(store) as database:
         now = datetime.now(UTC)
-        found = [_status(database, head, now) for head in _heads(database, session, branch)]
+        heads, broken = _heads(database, session, branch)
+        found = []
+        for head in heads:
+            try:
+                found.append(_status(database, head, now))
+            except DAMAGE as error:
+                broken.append(damaged(head, error))
     if as_json:
-        print_json({"outboxes": [status.to_dict() for status in found]})
-        return
-    if not found:
+        statuses = [status.to_dict() for status in found]
+        print_json({"outboxes": statuses, "damaged": [one._asdict() for one in broken]})
+    elif not found:
         line("no sessions")
-    for status in found:
-        _print(status)
-
-
-def _heads(database: Database, session: str | None, branch: str | None) -> list[Head]:
-    if branch is not None:
-        return [chosen_head(database, None, session, branch)]
-    if session is not None:
-        found = heads(database, session) or [chosen_head(database, None, session, None)]
     else:
-        found = heads(database)
-    return [head for head in found if not head.is_ledger]
+        for status in found:
+            _print(status)
+    fail_for(broken)
+
+
+def _heads(
+    database: Database, session: str | None, branch: str | None
+) -> tuple[list[Head], list[DamagedHead]]:
+    if branch is not None:
+        return [chosen_head(database, None, session, branch)], []
+    found, broken = readable_heads(database, session)
+    if session is not None and not found and not broken:
+        found = [chosen_head(database, None, session, None)]
+    return [head for head in found if not head.is_ledger], broken
 
 
 def _status(database: Database, head: Head, now: datetime) -> OutboxStatus:

@@ -11,10 +11,11 @@ import click
 from ..context.outbox_status import waiting_actions
 from ..store.database import Database
 from ..store.line import MAIN
-from ..store.revisions import Head, heads
+from ..store.revisions import DAMAGE, DamagedHead, Head, damaged, readable_heads
 from ..store.timeline import entry
 from .common import (
     Cell,
+    fail_for,
     json_option,
     line,
     load_line,
@@ -34,33 +35,47 @@ def sessions(store: str, as_json: bool) -> None:
     """List the sessions of a store: branches, version, last commit, waiting and failed actions.
 
     The version is that of the session's own line (main), else of its branch written last. Pending
-    and failed actions count once each, on however many branches they wait.
+    and failed actions count once each, on however many branches they wait. A branch that cannot be
+    read is left out and named on stderr; the exit code is 2 then.
 
     \b
     --json: {sessions: [{session, version, last_commit, pending, failed,
-      branches: [{branch, commit, version, last_commit, pending, failed}]}]}
+      branches: [{branch, commit, version, last_commit, pending, failed}]}],
+      damaged: [{ref, session, branch, error}]}
     """
     with opened(store) as database:
+        heads, broken = readable_heads(database)
         found = [
-            _session(database, session, list(group))
-            for session, group in groupby(heads(database), key=lambda head: head.session)
+            session
+            for name, group in groupby(heads, key=lambda head: head.session)
+            if (session := _session(database, name, list(group), broken)) is not None
         ]
     if as_json:
-        print_json({"sessions": found})
+        print_json({"sessions": found, "damaged": [one._asdict() for one in broken]})
     elif not found:
         line("no sessions")
     else:
         _print(found)
+    fail_for(broken)
 
 
-def _session(database: Database, session: str, found: list[Head]) -> dict[str, Any]:
+def _session(
+    database: Database, session: str, found: list[Head], broken: list[DamagedHead]
+) -> dict[str, Any] | None:
+    """Describe a session by what can be read of it, `None` where nothing can; add the rest to `broken`."""
     pending: set[str] = set()
     failed: set[str] = set()
     branches = []
+    times = []
     for head in found:
-        if not head.is_ledger:
-            branches.append(_branch(database, head, pending, failed))
-    times = [entry(database, head.commit).time for head in found]
+        try:
+            if not head.is_ledger:
+                branches.append(_branch(database, head, pending, failed))
+            times.append(entry(database, head.commit).time)
+        except DAMAGE as error:
+            broken.append(damaged(head, error))
+    if not times:
+        return None
     own = [branch for branch in branches if branch["branch"] == MAIN]
     leading = own or sorted(branches, key=lambda branch: branch["last_commit"])[-1:]
     return {

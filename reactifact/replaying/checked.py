@@ -1,4 +1,7 @@
-"""A backend whose every object is hashed again when it is read, whatever the store itself checks."""
+"""A backend whose every object is hashed again when it is read, whatever the store itself checks.
+
+The indexes by which the store finds objects are checked before the first read.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from contextlib import AbstractContextManager
 
 from ..errors import StoreError
 from ..store.objects import GitObject, Oid, object_id
-from ..store.protocol import ObjectBackend, RefUpdate
+from ..store.protocol import ChecksIndexes, ObjectBackend, RefUpdate
 
 
 class CheckedBackend:
@@ -19,6 +22,7 @@ class CheckedBackend:
     def __init__(self, inner: ObjectBackend) -> None:
         self._inner = inner
         self.objects = 0
+        self._checked_indexes = False
 
     @property
     def location(self) -> str:
@@ -32,6 +36,10 @@ class CheckedBackend:
 
     def read_many(self, oids: Iterable[Oid]) -> dict[Oid, GitObject]:
         """Return every object asked for. Raises `StoreError` for one that was changed or is absent."""
+        if not self._checked_indexes:
+            if isinstance(self._inner, ChecksIndexes):
+                self._inner.check_indexes()
+            self._checked_indexes = True
         found = self._inner.read_many(oids)
         for oid, (kind, data) in found.items():
             actual = object_id(kind, data)

@@ -23,8 +23,9 @@ from ..store.layout import (
     versions_path,
 )
 from ..store.ledger import LedgerEntry
+from ..store.migrations import current_tree
 from ..store.objects import Oid
-from ..store.records import CommitRecord, check_format, own_record, read_roots, safe_text, state_hash
+from ..store.records import CommitRecord, own_record, read_roots, safe_text, state_hash
 from ..store.trees import Path, compare, lookup
 
 _PLACE_IN_FOLDER = 4  # <x>/<y>/<z>/<name>
@@ -83,7 +84,6 @@ class _CommitCheck:
 
     def run(self) -> None:
         """Check everything."""
-        check_format(self.database, self.object.tree)
         self.roots = read_roots(self.database, self.commit)
         self.message()
         said = self._trailer("State")
@@ -121,8 +121,8 @@ class _CommitCheck:
     def changes(self) -> list[tuple[Path, Oid | None, Oid | None]]:
         """Return every file that differs from the first parent, having read and hashed each."""
         parents = self.object.parents
-        before = self.database.commit(parents[0]).tree if parents else None
-        found = list(compare(self.database, before, self.object.tree))
+        before = current_tree(self.database, parents[0]) if parents else None
+        found = list(compare(self.database, before, current_tree(self.database, self.commit)))
         self.database.prefetch(new for _, _, new in found if new is not None)
         for _, _, new in found:
             if new is not None:

@@ -10,14 +10,14 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial
 
-from ..context import Context
+from ..context import Context, rejoining
 from ..context.resolving import MergePreview, Policy
 from ..context.resources import RuntimeResources
 from ..errors import StoreError
 from ..store.bare import GitBackend, Repository
 from ..store.blame import BlamedField
 from ..store.branch_diff import BranchDiff
-from ..store.line import MAIN, Line
+from ..store.line import MAIN
 from ..store.names import branch_ref
 from ..store.protocol import RefUpdate
 from ..store.records import require_record
@@ -82,8 +82,8 @@ class BranchStore:
     async def load_branch(
         self, session_id: str, name: str, resources: RuntimeResources | None = None
     ) -> Context | None:
-        """Return the context of a branch, or `None`."""
-        line = await in_thread(Line.load, self.database, session_id, name)
+        """Return the context of a branch, or `None`. A merge made by hand is merged again, as by `open`."""
+        line = await in_thread(rejoining.load, self.database, session_id, name, resources)
         return None if line is None else Context.over(line, resources)
 
     async def list_branches(self, session_id: str) -> list[str]:

@@ -22,11 +22,13 @@ from ..store.line import MAIN
 from ..store.memory import MemoryBackend
 from ..store.names import is_ledger_ref
 from ..store.objects import GitObject, Oid
+from ..store.postgres import PostgreSQLKVBackend
+from ..store.postgres_published import published_in
 from ..store.protocol import ObjectBackend, RefUpdate
-from ..store.published import published_at
+from ..store.published import Published, published_at
 from ..threads import in_thread
 from . import importing
-from .stores import StoreLike, open_database
+from .stores import StoreLike, is_dsn, open_database
 
 _VALUES = "refs/kv/"
 _BATCH_OBJECTS = 5_000
@@ -59,8 +61,7 @@ async def import_store(place: StoreLike, target: StoreLike, *, session: str | No
     name of its file). Raises as `export_store` does; data of the published package that is damaged
     raises `NotAStore`, naming the key.
     """
-    path = _path(place)
-    found = None if path is None else await in_thread(published_at, path)
+    found = await in_thread(_published, place)
     if found is None:
         if session is not None:
             raise StoreError(f"{place} holds sessions under names of their own; leave out the session")
@@ -71,7 +72,13 @@ async def import_store(place: StoreLike, target: StoreLike, *, session: str | No
     assert face is not None
     for key, value in found.values.items():
         await face.set(key, value)
-    return await _to_place(staged, target)
+    if not is_dsn(target):
+        return await _to_place(staged, target)
+    backend = await in_thread(partial(PostgreSQLKVBackend, target, beside_published=True))
+    try:
+        return await _to_place(staged, backend)
+    finally:
+        await in_thread(backend.close)
 
 
 async def copy_store(source: Database, target: Database) -> Moved:
@@ -224,6 +231,13 @@ async def _missing_values(source: ObjectBackend, target: ObjectBackend) -> dict[
             found[key] = value
     _refuse(taken, target.location)
     return found
+
+
+def _published(place: StoreLike) -> Published | None:
+    if is_dsn(place):
+        return published_in(place)
+    path = _path(place)
+    return None if path is None else published_at(path)
 
 
 def _path(place: StoreLike) -> str | None:

@@ -5,52 +5,103 @@ Owns the scan over all branches and the drain of each. It runs no agent.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
-from ..context import Context, delivery
+from ..context import Context, delivery, rejoining
 from ..context.resources import RuntimeResources
-from ..errors import ReactifactError
+from ..errors import MergedByHand, MissingObject, ReactifactError
 from ..runtime import outbox
 from ..store.database import Database
+from ..store.layout import BOOKKEEPING
 from ..store.line import Line
+from ..store.migrations import current_tree
+from ..store.names import branch_ref, is_ledger_ref, parse_ref
+from ..store.objects import Oid
+from ..store.revisions import DAMAGE, DamagedHead, damage, refs_without_id
 from ..store.trees import subtree
 from ..threads import in_thread
 from . import lines
 
+Branch = tuple[str, str]
+"""The ids of a session and of a branch of it."""
+
+_AT_ONCE = 500
+"""Branches that are read together: what they need stays in the cache until it was looked at."""
+
 
 @dataclass
 class DrainReport:
-    """What a drain of a whole store did. `failed` holds (session, branch, error text)."""
+    """What a drain of a whole store did. `failed` holds (session, branch, error text).
+
+    A branch that cannot be read is among the failed, by its ref where its names are not known.
+    """
 
     tried: int = 0
     delivered: int = 0
     failed: list[tuple[str, str, str]] = field(default_factory=list)
 
 
-def waiting_branches(database: Database) -> list[tuple[str, str]]:
-    """Return (session, branch) of every branch that holds intents not known to be delivered."""
+def waiting_branches(database: Database) -> tuple[list[Branch], list[DamagedHead]]:
+    """Return the branches that hold intents not known to be delivered, and the refs that cannot be read."""
+    refs = {ref: oid for ref, oid in database.backend.refs("refs/heads/").items() if not is_ledger_ref(ref)}
+    found: list[Branch] = []
+    broken = refs_without_id(database)
+    for chunk in _chunks(list(refs.items())):
+        with suppress(MissingObject):  # told below, of the branch that lacks it
+            _prefetch(database, [oid for _, oid in chunk])
+        for ref, oid in chunk:
+            try:
+                names = lines.whole_names(database, ref, oid)
+                if names is not None and subtree(database, current_tree(database, oid), ("outbox",)):
+                    found.append(names)
+            except DAMAGE as error:
+                broken.append(DamagedHead(ref, *(parse_ref(ref) or (None, None)), damage(error)))
+    return sorted(found), broken
+
+
+def sendable_branches(database: Database, *, failed: bool = False) -> tuple[list[Branch], list[DamagedHead]]:
+    """Return the branches with actions to send (with `failed`: or re-arm), and what cannot be read.
+
+    A branch that stands on a merge made by hand counts: whether it has any shows when it is opened.
+    """
     found = []
-    for ref, oid in database.backend.refs("refs/heads/").items():
-        names = lines.whole_names(database, ref, oid)
-        if names is None:
+    waiting, broken = waiting_branches(database)
+    for session, branch in waiting:
+        try:
+            line = Line.load(database, session, branch)
+        except MergedByHand:
+            found.append((session, branch))
             continue
-        tree = database.commit(oid).tree
-        if subtree(database, tree, ("outbox",)) is not None:
-            found.append(names)
-    return sorted(found)
-
-
-def sendable_branches(database: Database, *, failed: bool = False) -> list[tuple[str, str]]:
-    """Return (session, branch) of every branch with actions to send (with `failed`: or re-arm)."""
-    found = []
-    for session, branch in waiting_branches(database):
-        line = Line.load(database, session, branch)
+        except DAMAGE as error:
+            broken.append(DamagedHead(branch_ref(session, branch), session, branch, damage(error)))
+            continue
         if line is None:
             continue
         working = Context.over(line).working
         if delivery.sendable(working) or (failed and delivery.failed(working)):
             found.append((session, branch))
-    return found
+    return found, broken
+
+
+def pending_sessions(database: Database) -> list[str]:
+    """Return the ids of the sessions with something to send, and of those that cannot be read, sorted."""
+    found, broken = sendable_branches(database)
+    return sorted({session for session, _ in found} | {one.session or one.ref for one in broken})
+
+
+def _chunks(refs: list[tuple[str, Oid]]) -> Iterator[list[tuple[str, Oid]]]:
+    return (refs[start : start + _AT_ONCE] for start in range(0, len(refs), _AT_ONCE))
+
+
+def _prefetch(database: Database, commits: list[Oid]) -> None:
+    """Bring what the scan looks at into the cache: three reads for all of them."""
+    database.prefetch(commits)
+    trees = [database.commit(oid).tree for oid in commits]
+    database.prefetch(trees)
+    database.prefetch(entry.oid for tree in trees if (entry := database.tree(tree).get(BOOKKEEPING)))
 
 
 async def drain_store(
@@ -62,12 +113,10 @@ async def drain_store(
     resources: RuntimeResources | None = None,
 ) -> DrainReport:
     """Deliver what waits in every branch of a store; failures are recorded, not raised."""
+    found, broken = await in_thread(partial(sendable_branches, failed=retry_failed), database)
     report = DrainReport()
-
-    def branches() -> list[tuple[str, str]]:
-        return sendable_branches(database, failed=retry_failed)
-
-    for session, branch in await in_thread(branches):
+    report.failed += [(one.session or one.ref, one.branch or "", one.error) for one in broken]
+    for session, branch in found:
         try:
             drained = await _drain_branch(
                 database, session, branch, dispatcher, options, retry_failed, resources
@@ -91,7 +140,7 @@ async def _drain_branch(
     retry_failed: bool,
     resources: RuntimeResources | None,
 ) -> outbox.Drained:
-    line = await in_thread(Line.load, database, session, branch)
+    line = await in_thread(rejoining.load, database, session, branch, resources)
     if line is None:
         return outbox.Drained()  # deleted meanwhile
     context = Context.over(line, resources)

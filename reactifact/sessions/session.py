@@ -9,18 +9,18 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 
-from ..context import Context
+from ..context import Context, rejoining
 from ..context.locking import StoreLock, run_lock
 from ..context.publishing import publish
 from ..context.refreshing import refresh
 from ..context.resources import RuntimeResources
 from ..runtime.outbox import Dispatcher, ErrorCallback, Options
 from ..store.line import MAIN, Line
-from ..store.names import branch_ref, encode_name, tag_ref
+from ..store.names import branch_ref, encode_name, is_ledger_ref, tag_ref
 from ..store.oplog import operations_ref
-from ..store.protocol import RefUpdate
+from ..store.protocol import Pruned, RefUpdate
 from ..threads import in_thread
-from . import lines, service
+from . import lines, pruning, service
 from .stores import Durability, StoreLike, open_database
 
 
@@ -114,7 +114,8 @@ class SessionStore:
         With `wait` (seconds) it is opened for this process alone: until `Session.aclose` nobody else
         can run it, and whoever opens it with `wait` queues up. Raises `SessionBusy`, naming the
         holder, when the wait was in vain, `InvalidName` for an id that cannot be stored,
-        `FormatTooNew`, `MissingObject`.
+        `FormatTooNew`, `MissingObject`. A merge that somebody made with git is merged again by our
+        rules first; raises `MergeConflict` or `StoreError`, moving nothing, where that cannot be.
         """
         encode_name(session_id)
         lock = None
@@ -123,7 +124,7 @@ class SessionStore:
             lock = run_lock(Line.named(self.database, session_id, MAIN), clock, wait)
             await lock.acquire()
         try:
-            line = await in_thread(Line.load, self.database, session_id, MAIN)
+            line = await in_thread(rejoining.load, self.database, session_id, MAIN, resources)
             loaded = line is not None
             if line is None:
                 begin = partial(Line.begin, self.database, session_id, MAIN, attached=True)
@@ -139,7 +140,7 @@ class SessionStore:
         self, session_id: str, resources: RuntimeResources | None = None
     ) -> Context | None:
         """Return the context of a session, or `None`."""
-        line = await in_thread(Line.load, self.database, session_id, MAIN)
+        line = await in_thread(rejoining.load, self.database, session_id, MAIN, resources)
         return None if line is None else Context.over(line, resources)
 
     async def save_session(self, session_id: str, context: Context) -> None:
@@ -165,12 +166,16 @@ class SessionStore:
         for own in (branch_ref(session_id, MAIN), tag_ref(session_id, MAIN)):
             refs.update(backend.refs(own.rpartition("/")[0] + "/"))
         refs.update(backend.refs(operations_ref(session_id)))
-        backend.write({}, [RefUpdate(name, oid, None) for name, oid in sorted(refs.items())])
+        # The ledger last: what a deletion that was cut short left must not be sent once more.
+        last = sorted(refs, key=lambda name: (is_ledger_ref(name), name))
+        backend.write({}, [RefUpdate(name, refs[name], None) for name in last])
 
     async def pending_sessions(self) -> list[str]:
-        """Return the sessions in which some branch has actions to send, sorted."""
-        found = await in_thread(service.sendable_branches, self.database)
-        return sorted({session for session, _ in found})
+        """Return the sessions in which some branch has actions to send, sorted.
+
+        A session with a branch that cannot be read is among them: opening it says why.
+        """
+        return await in_thread(service.pending_sessions, self.database)
 
     async def drain(
         self,
@@ -190,6 +195,18 @@ class SessionStore:
         return await service.drain_store(
             self.database, dispatcher, options, retry_failed=retry_failed, resources=resources
         )
+
+    async def prune(self, *, grace: float = 3600.0, rewrite: bool = False) -> Pruned:
+        """Remove from a SQLite or PostgreSQL store what no branch or tag has reached for `grace` seconds.
+
+        What deleted branches and sessions, compactions and undone turns left stays until this is asked for.
+        It is noted the first time it is found so and removed by a prune at least `grace` seconds later,
+        with `grace=0` at once; what is reached is never touched. `rewrite` writes the tables anew
+        afterwards, so that the space goes back and no byte of what was removed is left in them; others
+        wait meanwhile. Raises `StoreError` for another kind of store, naming what does it there, and for
+        a damaged one; `SessionBusy` while another prune is at it.
+        """
+        return await pruning.prune_store(self.database, grace=grace, rewrite=rewrite)
 
     @asynccontextmanager
     async def edit(
@@ -219,7 +236,7 @@ class SessionStore:
     async def _context(self, session_id: str, branch: str, resources: RuntimeResources | None) -> Context:
         if branch == MAIN:
             return (await self.open(session_id, resources)).context
-        line = await in_thread(Line.load, self.database, session_id, branch)
+        line = await in_thread(rejoining.load, self.database, session_id, branch, resources)
         if line is None:
             raise KeyError(
                 f"session {session_id!r} has no branch {branch!r}: fork one with context.branch() "

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Literal
+from typing import Any
 
 from ..store.bare import GitBackend
 from ..store.database import Database
 from ..store.document_backend import DocumentBackend
 from ..store.kv import KVBackend
 from ..store.postgres import PostgreSQLKVBackend
+from ..store.protocol import Durability as Durability  # callers take it from here
 from ..store.protocol import ObjectBackend
 from ..store.sqlite import SQLiteKVBackend
 
-Durability = Literal["full", "os"]
 StoreLike = Any
 """A path, a DSN, or a backend.
 
@@ -53,8 +53,13 @@ def open_database(
         )
     path = os.fspath(store)
     kind: type[GitBackend] | type[SQLiteKVBackend] | type[PostgreSQLKVBackend] = GitBackend
-    if isinstance(store, str) and store.startswith(_DSN_PREFIXES):
+    if is_dsn(store):
         kind = PostgreSQLKVBackend
     elif os.fsdecode(path).endswith(_SQLITE_SUFFIXES):
         kind = SQLiteKVBackend
     return Database(kind(path, durability=durability, create=create, read_only=read_only))
+
+
+def is_dsn(store: StoreLike) -> bool:
+    """Tell whether a text is the DSN of a PostgreSQL database."""
+    return isinstance(store, str) and store.startswith(_DSN_PREFIXES)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from ..context import Context
+from ..context import Context, rejoining
 from ..context.publishing import publish
 from ..context.resolving import Policy
 from ..context.resources import RuntimeResources
@@ -18,7 +18,6 @@ from ..errors import NameTaken, UnknownRevision
 from ..store import blame as blaming
 from ..store.branch_diff import BranchDiff, diff_points, find_point
 from ..store.database import Database
-from ..store.line import Line
 from ..store.names import branch_ref, tag_ref
 from ..store.objects import Oid
 from ..store.records import read_roots, require_record
@@ -52,7 +51,7 @@ def named_state(database: Database, text: str, session: str | None = None) -> Oi
 
 async def loaded(database: Database, head: Head, resources: RuntimeResources | None = None) -> Context:
     """Return the context of a branch. Raises `UnknownRevision` when it was deleted meanwhile."""
-    line = await in_thread(Line.load, database, head.session, head.branch)
+    line = await in_thread(rejoining.load, database, head.session, head.branch, resources)
     if line is None:
         raise UnknownRevision(f"{head.name} is no longer there: it was deleted just now")
     return Context.over(line, resources)

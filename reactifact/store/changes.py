@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from ..errors import MissingObject
 from .database import Objects
 from .layout import BOOKKEEPING
+from .migrations import current_tree
 from .objects import Oid
 from .records import own_record, read_record
 from .trees import lookup
@@ -155,7 +156,7 @@ class ChangeGraph:
 
 def read_folded(objects: Objects, commit: Oid) -> list[str]:
     """Return the Change-Ids that a commit folded; most commits folded none."""
-    entry = lookup(objects, objects.commit(commit).tree, (BOOKKEEPING, FOLDED_FILE))
+    entry = lookup(objects, current_tree(objects, commit), (BOOKKEEPING, FOLDED_FILE))
     return [] if entry is None else objects.read(entry.oid).data.decode().split("\n")[:-1]
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from ..errors import InvalidName, StoreError
 from .objects import GitObject, Oid, object_id
+from .protocol import Durability
 
 _FORBIDDEN = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{")
 _OID = re.compile(r"[0-9a-f]{40}")
@@ -44,6 +45,13 @@ def check_ref_name(name: str) -> None:
     else:
         return
     raise InvalidName(f"{name!r} cannot name a ref: {reason}; percent-encode its parts")
+
+
+def check_durability(durability: Durability) -> Durability:
+    """Return what was handed in. Raises `ValueError` for what is neither `full` nor `os`."""
+    if durability not in ("full", "os"):
+        raise ValueError(f"durability is 'full' or 'os', not {durability!r}")
+    return durability
 
 
 def check_oid(oid: Oid) -> None:

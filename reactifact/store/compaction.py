@@ -23,6 +23,7 @@ from .changes import FOLDED_FILE, Change, ChangeGraph
 from .database import Staging, blob_entry
 from .kept_versions import VersionKeeper
 from .layout import BOOKKEEPING
+from .migrations import current_tree
 from .objects import TREE_MODE, Oid, TreeEntry
 from .records import CommitRecord, read_record, read_roots
 from .trees import update
@@ -193,7 +194,7 @@ def rewrite(
             if folded
             else None
         )
-        tree = update(objects, old.tree, edits)
+        tree = update(objects, current_tree(objects, change.commit), edits)
         assert tree is not None
         made = replace(old, tree=tree, parents=tuple(parents), message=message)
         new[change_name] = change.commit if made == old else objects.put_commit(made)

@@ -17,7 +17,7 @@ from anyio import from_thread, to_thread
 
 from ..errors import MissingObject, StoreError
 from .database import Database
-from .documents import check_document, decode_object, encode_object, new_document, reach
+from .documents import checked_document, decode_object, encode_object, new_document, reach
 from .kv import KVBackend
 from .names import decode_name, is_cut
 from .objects import GitObject, Oid
@@ -111,7 +111,7 @@ class DocumentBackend:
             for name in names:
                 self._read(name)
             before = {ref: oid for name in names for ref, oid in self._sessions[name].refs.items()}
-            changes = plan_refs(self._view(before), objects, updates).changes
+            changes = plan_refs(self._view(before), objects, updates)
             self._objects.update(objects)
             for name in names:
                 own = {ref: new for ref, new in changes.items() if _session_of(ref) == name}
@@ -142,7 +142,7 @@ class DocumentBackend:
         document = self._call(self.backend.get, _PREFIX + name)
         session = _Session()
         if document is not None:
-            check_document(document, where)
+            document = checked_document(document, where)
             session = _Session(dict(document["refs"]), dict(document["objects"]))
         for oid, text in session.objects.items():
             if oid not in self._objects:
@@ -170,9 +170,8 @@ class DocumentBackend:
         return RefView(
             location=self.location,
             current=current,
-            known=lambda oids: {oid for oid in oids if oid in self._objects},
-            beneath=lambda name, limit: [ref for ref in current if ref.startswith(f"{name}/")][:limit],
-            stored=lambda names: {ref for ref in names if ref in current},
+            known=self._objects.keys(),
+            around=current.keys(),
         )
 
     def _call(self, function: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:

@@ -14,6 +14,7 @@ from ..errors import Contention
 from ..threads import in_thread
 from . import canonical
 from .bare import GitBackend
+from .damage import refusing_damage
 from .memory import MemoryBackend
 from .names import encode_name
 from .objects import GitObject, object_id
@@ -115,10 +116,17 @@ def _set(backend: ObjectBackend, key: str, data: bytes | None) -> None:
 
 def _get(backend: ObjectBackend, ref: str) -> Any:
     oid = backend.refs(ref).get(ref)
-    return None if oid is None else canonical.decode(backend.read_many([oid])[oid].data)
+    return None if oid is None else _record(backend.read_many([oid])[oid].data)
 
 
 def _keys(backend: ObjectBackend) -> list[str]:
     oids = backend.refs(_PREFIX).values()
-    records: list[Any] = [canonical.decode(o.data) for o in backend.read_many(oids).values()]
-    return sorted(record["key"] for record in records)
+    return sorted(_record(found.data)["key"] for found in backend.read_many(oids).values())
+
+
+@refusing_damage("the value under a key")
+def _record(data: bytes) -> dict[str, Any]:
+    record: Any = canonical.decode(data)
+    if not isinstance(record["key"], str):
+        raise TypeError(f"its key is {record['key']!r}")
+    return {"key": record["key"], "value": record["value"]}

@@ -16,6 +16,7 @@ from typing import Any
 
 from ..errors import Contention, StaleSession
 from . import canonical
+from .damage import refusing_damage
 from .database import Database, Staging, blob_entry
 from .layout import file_path
 from .names import ledger_ref
@@ -51,6 +52,7 @@ class LedgerEntry:
 
     @staticmethod
     @lru_cache(maxsize=8192)
+    @refusing_damage("an entry of the ledger")
     def decode(data: bytes) -> LedgerEntry:
         """Return the entry in the bytes of a ledger file."""
         record: Any = canonical.decode(data)

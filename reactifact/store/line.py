@@ -104,12 +104,13 @@ class Line:
 
     def move_to(self, commit: Oid) -> None:
         """Stand on a sealed commit, forgetting what was changed and not committed."""
+        where = f"{self.ref or self.branch} in {self.database.backend.location}"
+        roots = read_roots(self.objects, commit, where)
         record = require_record(self.objects, commit, self.ref or self.branch)
         self.tip = commit
         self.record = record
         self.is_session = record.is_session
         self.draft = None
-        roots = read_roots(self.objects, commit)
         check_state(self.objects, commit, roots, self.ref or self.branch)
         self._held = roots.held
         self.state = State(self.objects, roots, record.next_sequence, self.state.indexes)

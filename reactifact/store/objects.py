@@ -19,6 +19,7 @@ Kind = Literal["blob", "tree", "commit", "tag"]
 
 BLOB_MODE = 0o100644
 TREE_MODE = 0o040000
+_SUBMODULE_MODE = 0o160000
 
 
 class GitObject(NamedTuple):
@@ -112,6 +113,20 @@ def parse_commit(data: bytes) -> CommitObject:
         elif key in ("author", "committer"):
             people[key] = _parse_person(value)
     return CommitObject(tree, tuple(parents), people["author"], people["committer"], message)
+
+
+def references(item: GitObject) -> list[tuple[Oid, bool]]:
+    """Return the ids of the objects that one refers to, each with whether it is known to be a blob.
+
+    A submodule of a tree is a commit of another repository, and left out.
+    """
+    if item.kind == "commit":
+        commit = parse_commit(item.data)
+        return [(oid, False) for oid in (commit.tree, *commit.parents)]
+    if item.kind == "tree":
+        entries = parse_tree(item.data).values()
+        return [(oid, mode != TREE_MODE) for mode, oid in entries if mode != _SUBMODULE_MODE]
+    return [(item.data[7:47].decode(), False)] if item.kind == "tag" else []
 
 
 def _person(who: Signature) -> str:

@@ -9,58 +9,57 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from ..errors import Contention, FormatTooNew, MissingObject, NotAStore
-from ..threads import in_thread
-from .checks import check_oid, parent_names
-from .kv import AppendBackend
-from .names import encode_name
+from ..errors import Contention, FormatTooNew, NotAStore, StoreError
 from .objects import GitObject, Oid
-from .protocol import RefUpdate
+from .postgres_driver import driver
+from .postgres_published import PUBLISHED_TABLE, published_rows
+from .postgres_statements import Statements
+from .postgres_transactions import (
+    WRITTEN_AT_ONCE,
+    HeldPostgres,
+    binary,
+    fetched,
+    one_round_trip,
+    undone_unless_ended,
+    vacuum,
+)
+from .protocol import Durability, Pruned, RefUpdate
+from .pruning import HeldTables, Oids
 from .rows import (
     SCHEMA_VERSION,
     ObjectRow,
+    RefQuestions,
     RefView,
     batches,
     check_write,
-    name_range,
-    object_of,
     object_row,
     plan_refs,
-    value_of,
-    value_row,
+    ref_questions,
+    referred_beyond,
+    require_known,
 )
+from .sql import SQLBackend
 
 if TYPE_CHECKING:
     from .postgres_server import Connection
 
-Durability = Literal["full", "os"]
-
-_TABLES = (
-    "CREATE TABLE {schema}.format (version integer NOT NULL)",
-    "CREATE TABLE {schema}.objects (oid bytea PRIMARY KEY, kind integer NOT NULL, size integer NOT NULL,"
-    " data bytea NOT NULL)",
-    "ALTER TABLE {schema}.objects ALTER COLUMN data SET STORAGE EXTERNAL",  # compressed already
-    'CREATE TABLE {schema}.refs (name text COLLATE "C" PRIMARY KEY, oid bytea NOT NULL)',
-    'CREATE TABLE {schema}.kv (name text COLLATE "C" PRIMARY KEY, value bytea NOT NULL)',
-    f"INSERT INTO {{schema}}.format VALUES ({SCHEMA_VERSION})",
-)
 _SCHEMA_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _READ_AT_ONCE = 5000
-_WRITTEN_AT_ONCE = 2000
 
 
-class PostgreSQLKVBackend(AppendBackend):
+class PostgreSQLKVBackend(SQLBackend):
     """A store in the database of a DSN (`postgresql://user:password@host:port/database`).
 
     Its tables stand in a schema of their own, `reactifact` unless another is given, and are made
-    when absent. Equal objects are one row, so there is nothing to compact. With `durability="full"`
-    a write is on stable storage of the server when it returns; with `"os"` a crash of the server may
-    lose the last moments (`synchronous_commit=off`), never their order.
+    when absent. Equal objects are one row, so a store that only grows needs no care; `prune` removes
+    what no ref reaches any more. With `durability="full"` a write is on stable storage of the server
+    when it returns; with `"os"` a crash of the server may lose the last moments
+    (`synchronous_commit=off`), never their order. A write takes two round trips.
 
     Locks are advisory locks on a connection of their own: connect to the server itself, not through
     a pooler that shares connections between transactions.
@@ -69,8 +68,13 @@ class PostgreSQLKVBackend(AppendBackend):
     raises one `StoreError`; a write may be repeated with the same arguments when the server is back,
     and is then known to be done if it had got through.
 
+    Where reactifact 0.15 left sessions in the database, none are looked for in their place: that is
+    `NotAStore`, naming `reactifact import`, unless our tables are there already or `beside_published`
+    is set.
+
     `fault`, if set, is called with the name of each step of a write that has just been done, so
-    that tests can kill, pause or fail there.
+    that tests can kill, pause or fail there; set on the class, it is called for the making of the
+    tables too.
 
     Raises `ImportError` without the driver, `NotAStore`, `FormatTooNew`, `StoreError`.
     """
@@ -83,27 +87,20 @@ class PostgreSQLKVBackend(AppendBackend):
         durability: Durability = "full",
         create: bool = True,
         read_only: bool = False,
+        beside_published: bool = False,
     ) -> None:
-        if durability not in ("full", "os"):
-            raise ValueError(f"durability is 'full' or 'os', not {durability!r}")
+        super().__init__(durability)
         if not _SCHEMA_NAME.fullmatch(schema):
             raise ValueError(f"{schema!r} is no name for a schema: use letters, digits and _, 63 at most")
-        try:
-            from .postgres_locks import AdvisoryLocks
-            from .postgres_server import Server
-        except ImportError as error:
-            raise ImportError(
-                f"PostgreSQLKVBackend needs psycopg 3, which the extra `pg` brings ({error}): "
-                f'pip install "reactifact[pg]"'
-            ) from error
-        self.fault: Callable[[str], None] | None = None
-        self._durability = durability
+        server, locks = driver()
         self._schema = schema
-        self._sql = _Statements(schema)
-        self._server = Server(dsn, sync=durability == "full", read_only=read_only)
-        self._locks = AdvisoryLocks(self._server, f"lock\0{schema}")
+        self._sql = Statements(schema)
+        self._server = server(dsn, sync=durability == "full", read_only=read_only)
+        self._locks = locks(self._server, f"lock\0{schema}")
         self._mutex = threading.Lock()
         self._in_doubt: set[tuple[RefUpdate, ...]] = set()  # writes whose end was not heard of
+        self._prunes = 0  # how many there had been when this store was opened
+        self._beside_published = beside_published
         self._server.run("opening", partial(self._prepare, create=create and not read_only))
 
     @property
@@ -115,36 +112,6 @@ class PostgreSQLKVBackend(AppendBackend):
     def is_local(self) -> bool:
         """Always false."""
         return False
-
-    @property
-    def durability(self) -> Durability:
-        """`full` or `os`."""
-        return self._durability
-
-    def read_many(self, oids: Iterable[Oid]) -> dict[Oid, GitObject]:
-        """Return every object asked for, in one query for each 5,000.
-
-        Raises `MissingObject` for the first that is absent, `StoreError` for one that is damaged.
-        """
-        wanted = list(dict.fromkeys(oids))
-        for oid in wanted:
-            check_oid(oid)
-        found: dict[Oid, GitObject] = {}
-        for batch in batches(wanted, _READ_AT_ONCE):
-            rows = self._read(self._sql.objects, _binary(batch))
-            found.update(object_of(row, self.location) for row in rows)
-        for oid in wanted:
-            if oid not in found:
-                raise MissingObject(oid, self.location)
-        return found
-
-    def refs(self, prefix: str = "refs/") -> dict[str, Oid]:
-        """Return the refs whose full name starts with `prefix`, in order of name."""
-        names = name_range(prefix)
-        if names is None:
-            return {}
-        rows = self._read(self._sql.refs, *names)
-        return {name: oid.hex() for name, oid in rows}
 
     def write(self, objects: Mapping[Oid, GitObject], updates: Sequence[RefUpdate] = ()) -> None:
         """Store `objects` and move the refs, all or none, in one transaction.
@@ -163,7 +130,7 @@ class PostgreSQLKVBackend(AppendBackend):
 
         def work(connection: Connection) -> None:
             try:
-                with connection.transaction():
+                with undone_unless_ended(connection):
                     self._write(connection, rows, objects, updates)
             except Contention:
                 if not self._is_done(connection, done):
@@ -199,40 +166,35 @@ class PostgreSQLKVBackend(AppendBackend):
         self._locks.close()
         self._server.close()
 
-    # -- values --------------------------------------------------------------------------------
+    # -- rows ----------------------------------------------------------------------------------
 
-    async def set(self, key: str, value: dict[str, Any]) -> None:
-        """Store a value under a key. Raises `ValueError` for what is not plain JSON."""
-        await self._change(self._sql.set_value, *value_row(key, value))
+    def _object_rows(self, oids: list[Oid]) -> Iterator[Sequence[Any]]:
+        for batch in batches(oids, _READ_AT_ONCE):
+            yield from self._read(self._sql.objects, binary(batch))
 
-    async def get(self, key: str) -> dict[str, Any] | None:
-        """Return the value under a key, or `None`."""
-        rows = await in_thread(self._read, self._sql.value, encode_name(key))
-        return value_of(rows[0][0])[1] if rows else None
+    def _ref_rows(self, first: str, last: str) -> list[tuple[Any, ...]]:
+        return self._read(self._sql.refs, first, last)
 
-    async def delete(self, key: str) -> None:
-        """Remove a key; one that is absent is fine."""
-        await self._change(self._sql.delete_value, encode_name(key))
-
-    async def keys(self) -> list[str]:
-        """Return all keys, sorted."""
-        rows = await in_thread(self._read, self._sql.values)
-        return sorted(value_of(row[0])[0] for row in rows)
-
-    async def aclose(self) -> None:
-        """Close the store."""
-        await in_thread(self.close)
-
-    async def _change(self, query: bytes, *values: Any) -> None:
+    def _set(self, name: str, data: bytes | None) -> None:
         self._server.require_writable()
+        query, values = (
+            (self._sql.delete_value, [name]) if data is None else (self._sql.set_value, [name, data])
+        )
 
         def work(connection: Connection) -> None:
             connection.execute(query, values)
 
-        await in_thread(self._server.run, "writing to", work)
+        self._server.run("writing to", work)
+
+    def _get(self, name: str) -> bytes | None:
+        rows = self._read(self._sql.value, name)
+        return bytes(rows[0][0]) if rows else None
+
+    def _values(self) -> list[bytes]:
+        return [bytes(row[0]) for row in self._read(self._sql.values)]
 
     def _read(self, query: bytes, *values: Any) -> list[tuple[Any, ...]]:
-        return self._server.run("reading from", lambda connection: _rows(connection, query, *values))
+        return self._server.run("reading from", lambda connection: fetched(connection, query, *values))
 
     # -- inside a transaction ------------------------------------------------------------------
 
@@ -243,56 +205,56 @@ class PostgreSQLKVBackend(AppendBackend):
         objects: Mapping[Oid, GitObject],
         updates: Sequence[RefUpdate],
     ) -> None:
-        self._step("begun")
-        for batch in batches(rows, _WRITTEN_AT_ONCE):
-            connection.execute(
-                self._sql.insert_objects, [list(column) for column in zip(*batch, strict=True)]
-            )
+        """Write in two round trips: what is stored and asked for at once, then what follows from it."""
+        asked = ref_questions(objects, updates)
+        with one_round_trip(connection):
+            connection.execute(b"BEGIN")
+            self._step("begun")
+            for batch in batches(rows, WRITTEN_AT_ONCE):
+                connection.execute(
+                    self._sql.insert_objects, [list(column) for column in zip(*batch, strict=True)]
+                )
+            answers = self._ask(connection, asked, len(updates)) if updates else None
+            prunes = connection.execute(self._sql.prunes)
         self._step("objects stored")
-        if updates:
-            self._move(connection, objects, updates)
-            self._step("refs moved")
+        if prunes.fetchall() != [(self._prunes,)]:
+            known = fetched(connection, self._sql.known, binary(referred_beyond(objects)))
+            require_known(objects, {row[0].hex() for row in known}, self.location)
+        changes = {} if answers is None else plan_refs(answers(), objects, updates)
+        moved = {name: bytes.fromhex(new) for name, new in changes.items() if new is not None}
+        with one_round_trip(connection):
+            if moved:
+                connection.execute(self._sql.move_refs, (list(moved), list(moved.values())))
+            if len(moved) < len(changes):
+                connection.execute(self._sql.delete_refs, (sorted(changes.keys() - moved.keys()),))
+            if updates:
+                self._step("refs moved")
+            connection.execute(b"COMMIT")
 
-    def _move(
-        self, connection: Connection, objects: Mapping[Oid, GitObject], updates: Sequence[RefUpdate]
-    ) -> None:
-        names = sorted({update.name for update in updates})
-        current = dict(_rows(connection, self._sql.refs_to_move, names))
-        absent = [name for name in names if name not in current]
-        if absent:
-            self._hold_names(absent, connection)
-            current |= dict(_rows(connection, self._sql.refs_to_move, absent))
+    def _ask(self, connection: Connection, asked: RefQuestions, count: int) -> Callable[[], RefView]:
+        """Lock the refs that move, and ask what must be known of them; return what gives the answers.
 
-        def beneath(name: str, limit: int) -> list[str]:
-            found = _rows(connection, self._sql.beneath, f"{name}/", f"{name}0", limit)
-            return [row[0] for row in found]
-
-        def known(oids: list[Oid]) -> set[Oid]:
-            return {row[0].hex() for row in _rows(connection, self._sql.known, _binary(oids))}
-
-        def stored(wanted: list[str]) -> set[str]:
-            return {row[0] for row in _rows(connection, self._sql.some_refs, wanted)}
-
-        held = {name: oid.hex() for name, oid in current.items()}
-        plan = plan_refs(RefView(self.location, held, known, beneath, stored), objects, updates)
-        for name, new in plan.changes.items():
-            if new is None:
-                connection.execute(self._sql.delete_ref, (name,))
-            elif name in held:
-                connection.execute(self._sql.move_ref, (bytes.fromhex(new), name))
-            else:
-                connection.execute(self._sql.create_ref, (name, bytes.fromhex(new)))
-
-    def _hold_names(self, names: list[str], connection: Connection) -> None:
-        """Keep others from creating these refs, or refs in their way, until the transaction ends.
-
-        A ref that is not there has no row to lock. Each folder of its name is held shared, the name
-        alone, in one order everywhere.
+        A ref that is not there has no row to lock. So each folder of its name is held shared, the name
+        alone, which keeps others from creating it, or refs in its way, until the transaction ends. Locks
+        are taken in one order everywhere: objects, held names, rows of refs.
         """
-        wanted: dict[str, bool] = {parent: True for name in names for parent in parent_names(name)}
-        wanted |= dict.fromkeys(names, False)
-        for name, shared in sorted(wanted.items()):
-            connection.execute(_HOLD_SHARED if shared else _HOLD, (_key(f"{self._schema}\0{name}"),))
+
+        def ask(query: bytes, *values: Any) -> Callable[[], list[tuple[Any, ...]]]:
+            return connection.cursor(binary=True).execute(query, values).fetchall
+
+        if asked.created:
+            wanted = dict.fromkeys(asked.parents, True) | dict.fromkeys(asked.created, False)
+            keys = [_key(f"{self._schema}\0{name}") for name in sorted(wanted)]
+            ask(_HOLD_NAMES, keys, [wanted[name] for name in sorted(wanted)])
+        current = ask(self._sql.refs_to_move, asked.names)
+        known = ask(self._sql.known, binary(asked.targets)) if asked.targets else list
+        around = ask(self._sql.around, asked.parents, asked.created, count + 1) if asked.created else list
+        return lambda: RefView(
+            location=self.location,
+            current={name: oid.hex() for name, oid in current()},
+            known={row[0].hex() for row in known()},
+            around={row[0] for row in around()},
+        )
 
     def _is_done(self, connection: Connection, updates: tuple[RefUpdate, ...]) -> bool:
         """Tell whether a refused write is one that got through before its connection was lost."""
@@ -301,45 +263,101 @@ class PostgreSQLKVBackend(AppendBackend):
                 return False
             self._in_doubt.discard(updates)
         after = {update.name: update.new for update in updates}
-        rows = _rows(connection, self._sql.some_refs, list(after))
+        rows = fetched(connection, self._sql.some_refs, list(after))
         held = {name: oid.hex() for name, oid in rows}
         return all(held.get(name) == new for name, new in after.items())
 
     # -- opening -------------------------------------------------------------------------------
 
     def _prepare(self, connection: Connection, *, create: bool) -> None:
-        if self._has_tables(connection):
+        if self._is_known(connection):
             return
-        if not create:
+        version = self._version(connection)
+        if version is None and not create:
             raise NotAStore(
                 f"{self.location} holds no store in schema {self._schema!r}; check the DSN and the schema"
             )
+        if self._server.is_read_only:
+            return
+        self._make_tables(connection)
+        self._prunes = fetched(connection, self._sql.prunes)[0][0]
+
+    def _is_known(self, connection: Connection) -> bool:
+        """Tell whether there are tables of this version, in one round trip: most stores are there already."""
+        from psycopg.errors import InvalidSchemaName, UndefinedTable
+
+        try:
+            rows = fetched(connection, self._sql.opened)
+        except (InvalidSchemaName, UndefinedTable):
+            return False
+        self._prunes = rows[0][1]
+        return bool(rows[0][0] == SCHEMA_VERSION)
+
+    def _make_tables(self, connection: Connection) -> None:
+        """Make the tables, or bring those of an earlier version to this one."""
         with connection.transaction():
             connection.execute(_HOLD, (_key(f"{self._schema}\0tables"),))
-            if self._has_tables(connection):  # another process was first
-                return
-            if not connection.execute(_SCHEMA, (self._schema,)).fetchall():
+            version = self._version(connection)  # another process may have been first
+            if version is None and not connection.execute(_SCHEMA, (self._schema,)).fetchall():
                 connection.execute(self._sql.formatted("CREATE SCHEMA {schema}"))
-            for statement in _TABLES:
-                connection.execute(self._sql.formatted(statement))
+            for statement in self._sql.tables_from(version or 0):
+                connection.execute(statement)
+            self._step("tables made")
+        self._step("tables committed")
 
-    def _has_tables(self, connection: Connection) -> bool:
+    def _version(self, connection: Connection) -> int | None:
+        """Return the version of the tables, or `None`. Raises `NotAStore`, `FormatTooNew`."""
         names = {row[0] for row in connection.execute(_TABLE_NAMES, (self._schema,))}
+        if self._beside_published:
+            names.discard(PUBLISHED_TABLE)
+        elif not {"format", "objects", "refs", "kv"} <= names:
+            self._refuse_published(connection)
         if not names:
-            return False
+            return None
         if not {"format", "objects", "refs", "kv"} <= names:
             raise NotAStore(
                 f"schema {self._schema!r} of {self.location} holds tables of another program "
-                f"({', '.join(sorted(names)[:5])}); if an earlier reactifact wrote them, bring them over "
-                f"with `reactifact import`, else choose another schema"
+                f"({', '.join(sorted(names)[:5])}); choose another schema"
             )
-        row = connection.execute(self._sql.version).fetchone()
-        if row is None or row[0] > SCHEMA_VERSION:
+        version: int = connection.execute(self._sql.version).fetchall()[0][0]
+        if version > SCHEMA_VERSION:
             raise FormatTooNew(
-                f"{self.location} has tables of version {row and row[0]}, and this reactifact knows them up "
-                f"to {SCHEMA_VERSION}: a newer one wrote it; upgrade reactifact"
+                f"{self.location} has tables of version {version}, and this reactifact knows them up to "
+                f"{SCHEMA_VERSION}: a newer one wrote it; upgrade reactifact"
             )
-        return True
+        return version
+
+    def _refuse_published(self, connection: Connection) -> None:
+        if published_rows(connection, limit=1):
+            raise NotAStore(
+                f"{self.location} holds data of an earlier reactifact (the table {PUBLISHED_TABLE}) and no "
+                f"store of this version; bring it over with `reactifact import DSN NEW_STORE`, NEW_STORE "
+                f"being the same DSN or another place"
+            )
+
+    # -- pruning -------------------------------------------------------------------------------
+
+    def _stored(self) -> Oids:
+        return {row[0].hex() for row in self._read(self._sql.stored)}
+
+    def _holding_tables(self, work: Callable[[HeldTables], Pruned]) -> Pruned:
+        self._server.require_writable()
+
+        def held(connection: Connection) -> Pruned:
+            with connection.transaction():
+                connection.execute(self._sql.hold_tables)
+                return work(HeldPostgres(connection, self._sql, self._objects_of))
+
+        return self._server.run("pruning", held)
+
+    def _tidy(self, *, rewrite: bool) -> None:
+        warnings = self._server.run("tidying up", lambda connection: vacuum(connection, self._sql, rewrite))
+        if rewrite and warnings:
+            raise StoreError(
+                f"rewriting the tables of {self.location} failed ({warnings[0]}): what was pruned is "
+                f"removed, but its bytes may still be in their files; let the owner of the tables prune "
+                f"with rewrite=True"
+            )
 
     @contextmanager
     def _lock_errors(self) -> Iterator[None]:
@@ -350,59 +368,14 @@ class PostgreSQLKVBackend(AppendBackend):
         except psycopg.Error as error:
             raise self._server.explained(error, "locking") from error
 
-    def _step(self, name: str) -> None:
-        if self.fault is not None:
-            self.fault(name)
-
 
 _HOLD = b"SELECT pg_advisory_xact_lock(%s)"
-_HOLD_SHARED = b"SELECT pg_advisory_xact_lock_shared(%s)"
+_HOLD_NAMES = b"""
+SELECT CASE WHEN shared THEN pg_advisory_xact_lock_shared(key) ELSE pg_advisory_xact_lock(key) END
+FROM unnest(%s::bigint[], %s::boolean[]) AS name (key, shared)
+"""
 _SCHEMA = b"SELECT 1 FROM pg_namespace WHERE nspname = %s"
 _TABLE_NAMES = b"SELECT tablename::text FROM pg_tables WHERE schemaname = %s"
-
-
-class _Statements:
-    """The statements of one schema, made once."""
-
-    def __init__(self, schema: str) -> None:
-        self._name = f'"{schema}"'
-        make = self.formatted
-        self.version = make("SELECT version FROM {schema}.format")
-        self.objects = make("SELECT oid, kind, size, data FROM {schema}.objects WHERE oid = ANY(%b)")
-        self.known = make("SELECT oid FROM {schema}.objects WHERE oid = ANY(%b)")
-        self.insert_objects = make(
-            "INSERT INTO {schema}.objects (oid, kind, size, data) SELECT * FROM"
-            " unnest(%b::bytea[], %b::integer[], %b::integer[], %b::bytea[]) ON CONFLICT DO NOTHING"
-        )
-        self.refs = make("SELECT name, oid FROM {schema}.refs WHERE name >= %s AND name <= %s ORDER BY name")
-        self.some_refs = make("SELECT name, oid FROM {schema}.refs WHERE name = ANY(%s)")
-        self.refs_to_move = make(
-            "SELECT name, oid FROM {schema}.refs WHERE name = ANY(%s) ORDER BY name FOR UPDATE"
-        )
-        self.beneath = make("SELECT name FROM {schema}.refs WHERE name >= %s AND name < %s LIMIT %s")
-        self.create_ref = make("INSERT INTO {schema}.refs (name, oid) VALUES (%s, %b)")
-        self.move_ref = make("UPDATE {schema}.refs SET oid = %b WHERE name = %s")
-        self.delete_ref = make("DELETE FROM {schema}.refs WHERE name = %s")
-        self.value = make("SELECT value FROM {schema}.kv WHERE name = %s")
-        self.values = make("SELECT value FROM {schema}.kv")
-        self.set_value = make(
-            "INSERT INTO {schema}.kv (name, value) VALUES (%s, %b)"
-            " ON CONFLICT (name) DO UPDATE SET value = excluded.value"
-        )
-        self.delete_value = make("DELETE FROM {schema}.kv WHERE name = %s")
-
-    def formatted(self, text: str) -> bytes:
-        """Return a statement with the name of the schema in it."""
-        return text.replace("{schema}", self._name).encode()
-
-
-def _rows(connection: Connection, query: bytes, *values: Any) -> list[tuple[Any, ...]]:
-    with connection.cursor(binary=True) as cursor:
-        return cursor.execute(query, values).fetchall()
-
-
-def _binary(oids: Iterable[Oid]) -> list[bytes]:
-    return [bytes.fromhex(oid) for oid in oids]
 
 
 def _key(text: str) -> int:

@@ -43,6 +43,7 @@ class AdvisoryLocks:
         self._connection: Connection | None = None
         self._taken: set[int] = set()  # keys that the connection holds, or held when it was lost
         self._pid = os.getpid()
+        self._is_closed = False  # the connection goes with the last lock
 
     def take(self, name: str, wait: float) -> None:
         """Take the lock. Raises `SessionBusy` naming the holder, `psycopg.Error`."""
@@ -70,9 +71,12 @@ class AdvisoryLocks:
                 raise
         finally:
             self._threads.release(name)
+            if self._is_closed:
+                self.close()
 
     def close(self) -> None:
-        """Close the connection, unless a lock is held: it goes with the process then."""
+        """Close the connection, or let it be closed with the last lock that is held."""
+        self._is_closed = True
         if not self._threads.is_free:
             return
         with self._session:
@@ -130,6 +134,7 @@ class AdvisoryLocks:
             self._connection, self._pid = None, os.getpid()
             self._taken.clear()
         if self._connection is None or self._connection.closed:
+            self._is_closed = False
             self._connection = self._server.connect()
             for key in self._taken:
                 # They went with the old connection. One that somebody else has by now stays lost:

@@ -18,13 +18,16 @@ import psycopg
 from psycopg import errors as pg
 from psycopg.conninfo import conninfo_to_dict
 
-from ..errors import Contention, NotAStore, StoreError
+from ..errors import Contention, NotAStore, StoreBusy, StoreError
 
 T = TypeVar("T")
 Connection = psycopg.Connection[Any]
 
 CONNECTIONS = 8
 """How many connections of one backend work at a time; who comes later waits for one."""
+
+BUSY_SECONDS = 60.0
+"""How long a write waits for a lock of other transactions, where the server sets no `lock_timeout`."""
 
 _RACES = (pg.DeadlockDetected, pg.SerializationFailure, pg.UniqueViolation)
 _ATTEMPTS = 8
@@ -37,6 +40,8 @@ SELECT set_config('application_name', %s, false),
        set_config('tcp_keepalives_idle', '30', false),
        set_config('tcp_keepalives_interval', '10', false),
        set_config('tcp_keepalives_count', '3', false),
+       set_config('lock_timeout', CASE WHEN current_setting('lock_timeout') = '0' THEN %s
+           ELSE current_setting('lock_timeout') END, false),
        set_config('synchronous_commit', CASE WHEN NOT %s THEN 'off'
            WHEN current_setting('synchronous_commit') = 'off' THEN 'on'
            ELSE current_setting('synchronous_commit') END, false)
@@ -63,7 +68,7 @@ class Server:
             ) from None
         self.location = _location(self._parameters)
         self._sync = sync
-        self._read_only = read_only
+        self.is_read_only = read_only
         self._room = threading.BoundedSemaphore(CONNECTIONS)
         self._mutex = threading.Lock()
         self._idle: list[Connection] = []
@@ -100,7 +105,9 @@ class Server:
         name = f"{parameters.pop('application_name', None) or 'reactifact'} {_process()}"
         connection: Connection = psycopg.connect(autocommit=True, **parameters)
         try:
-            connection.execute(_SETTINGS, (name[:63], "on" if self._read_only else "off", self._sync))
+            reading = "on" if self.is_read_only else "off"
+            patience = f"{BUSY_SECONDS * 1000:.0f}ms"
+            connection.execute(_SETTINGS, (name[:63], reading, patience, self._sync))
         except BaseException:
             connection.close()
             raise
@@ -108,7 +115,7 @@ class Server:
 
     def require_writable(self) -> None:
         """Raise `StoreError` when the store was opened read-only."""
-        if self._read_only:
+        if self.is_read_only:
             raise StoreError(f"{self.location} was opened read-only; open it without read_only to change it")
 
     def close(self) -> None:
@@ -120,6 +127,16 @@ class Server:
     def explained(self, error: psycopg.Error, doing: str) -> StoreError:
         """Return our error for one of psycopg's: it names server, cause and way out."""
         cause = _first_line(error)
+        if isinstance(error, pg.LockNotAvailable):
+            return StoreBusy(
+                f"{doing} {self.location} failed, nothing was written: {cause}: other transactions have kept "
+                f"it locked; see in pg_stat_activity what holds them up, then try again"
+            )
+        if is_lost(error) and any(sign in cause for sign in _REFUSALS):
+            return StoreError(
+                f"{doing} {self.location} failed: the server refuses the connection ({cause}); what was "
+                f"saved before is kept: correct the DSN or the server's settings, or wait until it is ready"
+            )
         if is_lost(error):
             return StoreError(
                 f"{doing} {self.location} failed: the server cannot be reached ({cause}); what was saved "
@@ -173,6 +190,9 @@ class Server:
         if hasattr(self, "_pid"):
             self.close()
 
+
+_REFUSALS = ("FATAL", "no password supplied")
+"""What only a server that answers brings about; an error of connecting carries no SQLSTATE."""
 
 _WAYS_OUT: tuple[tuple[type[psycopg.Error], str], ...] = (
     (pg.DiskFull, "free some space on the server's disk and try again"),

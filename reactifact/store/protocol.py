@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from .objects import GitObject, Oid
+
+Durability = Literal["full", "os"]
+"""`full`: a write is on stable storage when it returns. `os`: it survives a killed process, no power cut."""
 
 
 class RefUpdate(NamedTuple):
@@ -89,6 +92,24 @@ class CachesHistory(Protocol):
 
 
 @runtime_checkable
+class NamesDamagedRefs(Protocol):
+    """A backend that leaves out of `refs` what it cannot read."""
+
+    def damaged_refs(self) -> tuple[str, ...]:
+        """Return the full names of the refs that hold no object id."""
+        ...
+
+
+@runtime_checkable
+class ChecksIndexes(Protocol):
+    """A backend that finds objects by indexes which reading alone does not check."""
+
+    def check_indexes(self) -> None:
+        """Raise `StoreError` for an index that is damaged."""
+        ...
+
+
+@runtime_checkable
 class Maintained(Protocol):
     """A backend that wants its files tidied from time to time."""
 
@@ -99,4 +120,21 @@ class Maintained(Protocol):
 
     def maintain(self) -> bool:
         """Tidy up in a bounded step, safe beside readers and writers; return whether it did."""
+        ...
+
+
+class Pruned(NamedTuple):
+    """What a prune did: rows that are gone, the bytes they held, and rows that wait for their grace."""
+
+    objects: int
+    size: int
+    waiting: int
+
+
+@runtime_checkable
+class Prunable(Protocol):
+    """A backend in which what no ref reaches stays until somebody asks for its removal."""
+
+    def prune(self, *, grace: float = 3600.0, rewrite: bool = False) -> Pruned:
+        """Remove what no ref has reached for `grace` seconds; `rewrite` also writes the tables anew."""
         ...

@@ -1,7 +1,8 @@
 """What reactifact 0.15 wrote: where it stands and how it is told from everything else.
 
 Owns the recognition of its files (a folder of JSON files, SQLite tables, a single checkpoint) and
-the reading of their documents. What the documents mean is decided elsewhere; nothing is written.
+the reading of their documents; those of a PostgreSQL database are handed in. What the documents mean
+is decided elsewhere; nothing is written.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,6 +51,15 @@ def published_at(path: str) -> Published | None:
     return _single(path) if head.lstrip().startswith(b"{") else None
 
 
+def published_in_rows(location: str, rows: Iterable[tuple[str, str]]) -> Published:
+    """Return the documents of a table of keys and texts. Raises `NotAStore` for a damaged one."""
+    found = Published(location)
+    for key, text in rows:
+        where = f"{location}, row {key!r}"
+        _add(found, key, _json(where, text), where)
+    return found
+
+
 def is_state(document: object) -> bool:
     """Tell whether a document is the state of a session or a branch."""
     return isinstance(document, dict) and {"artifacts", "relations", "commits", "events"} <= document.keys()
@@ -84,12 +95,11 @@ def _database(path: str) -> Published | None:
             rows = connection.execute(f"SELECT {', '.join(_TABLES[kind])} FROM {kind} ORDER BY 1").fetchall()
     except sqlite3.Error as error:
         raise StoreError(f"reading {path} failed: {error}; see whether it is whole, and try again") from error
+    if kind == "kv_entries":
+        return published_in_rows(path, rows)
     found = Published(path)
     for key, text in rows:
         where = f"{path}, row {key!r}"
-        if kind == "kv_entries":
-            _add(found, key, _json(where, text), where)
-            continue
         found.checkpoint = _json(where, text)
         if not is_state(found.checkpoint):
             raise NotAStore(f"{where} is no checkpoint; restore it from a copy")

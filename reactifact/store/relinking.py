@@ -15,6 +15,7 @@ from .database import blob_entry
 from .kept_versions import VersionKeeper
 from .layout import BOOKKEEPING
 from .line import Line
+from .migrations import current_tree
 from .names import branch_ref, is_ledger_ref
 from .objects import TREE_MODE, Oid, TreeEntry
 from .records import CommitRecord, own_record, read_roots, require_record
@@ -115,7 +116,7 @@ def _relink(line: Line, old: Oid, new: Oid) -> bool:
             (BOOKKEEPING, "commit.json"): blob_entry(objects.put("blob", record.encode())),
         }
         found = objects.commit(commit)
-        tree = update(objects, found.tree, edits)
+        tree = update(objects, current_tree(objects, commit), edits)
         assert tree is not None
         line_below = commit
         parent = objects.put_commit(replace(found, tree=tree, parents=(parent, *found.parents[1:])))

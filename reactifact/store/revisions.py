@@ -12,12 +12,13 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import NamedTuple
 
-from ..errors import InvalidName, MissingObject, UnknownRevision
+from ..errors import InvalidName, MissingObject, ReactifactError, UnknownRevision
 from .database import Database, Objects
 from .history import first_parents
 from .line import MAIN
 from .names import branch_ref, is_ledger_ref, ledger_ref, parse_ref
 from .objects import Oid
+from .protocol import NamesDamagedRefs
 from .records import CommitRecord, own_record, read_record
 from .tags import Tag, tags
 
@@ -51,9 +52,71 @@ def heads(database: Database, session: str | None = None) -> list[Head]:
 
     Raises `InvalidName` for a session id that cannot be stored.
     """
-    prefix = _HEADS if session is None else branch_ref(session, MAIN).rpartition("/")[0] + "/"
-    found = (_head(database, ref, oid) for ref, oid in database.backend.refs(prefix).items())
+    found = (_head(database, ref, oid) for ref, oid in _refs(database, session).items())
     return sorted(head for head in found if head is not None)
+
+
+class DamagedHead(NamedTuple):
+    """A ref that cannot be read as a branch; session and branch are `None` where the ref cuts them."""
+
+    ref: str
+    session: str | None
+    branch: str | None
+    error: str
+
+
+DAMAGE = (ReactifactError, OSError, LookupError, ValueError, TypeError, AttributeError)
+"""What reading a damaged commit raises: ours, the system's, or that of a record of another shape."""
+
+
+def readable_heads(database: Database, session: str | None = None) -> tuple[list[Head], list[DamagedHead]]:
+    """Return what `heads` does, and apart from it the refs that cannot be read, sorted.
+
+    Raises `InvalidName` for a session id that cannot be stored.
+    """
+    found: list[Head] = []
+    broken: list[DamagedHead] = []
+    for ref, oid in _refs(database, session).items():
+        try:
+            head = _head(database, ref, oid)
+        except DAMAGE as error:
+            broken.append(DamagedHead(ref, *(parse_ref(ref) or (None, None)), damage(error)))
+        else:
+            found += [] if head is None else [head]
+    broken += refs_without_id(database, session)
+    return sorted(found), sorted(broken, key=lambda one: one.ref)
+
+
+def refs_without_id(database: Database, session: str | None = None) -> list[DamagedHead]:
+    """Return the branches whose refs hold no commit id, of one session or all."""
+    prefix, backend = _prefix(session), database.backend
+    found = []
+    for ref in backend.damaged_refs() if isinstance(backend, NamesDamagedRefs) else ():
+        if ref.startswith(prefix) and (parsed := parse_ref(ref)) is not None:
+            text = f"{ref} holds no commit id: set it with `git update-ref`, from a clone or a backup"
+            found.append(DamagedHead(ref, *parsed, text))
+    return found
+
+
+def damaged(head: Head, error: BaseException) -> DamagedHead:
+    """Return a head, and why what it stands on cannot be read."""
+    ref = branch_ref_of(head)
+    return DamagedHead(ref, head.session, head.branch, damage(error))
+
+
+def damage(error: BaseException) -> str:
+    """Return what an error of `DAMAGE` says; one that is not ours does not name the thing."""
+    if isinstance(error, ReactifactError):
+        return f"{error}"
+    return f"the commit or its bookkeeping cannot be read ({type(error).__name__}: {error}): run `git fsck`"
+
+
+def _refs(database: Database, session: str | None) -> dict[str, Oid]:
+    return database.backend.refs(_prefix(session))
+
+
+def _prefix(session: str | None) -> str:
+    return _HEADS if session is None else branch_ref(session, MAIN).rpartition("/")[0] + "/"
 
 
 def _head(database: Database, ref: str, oid: Oid) -> Head | None:

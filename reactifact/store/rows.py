@@ -7,8 +7,8 @@ the business of each store.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
@@ -16,13 +16,13 @@ from ..errors import Contention, MissingObject, StoreError
 from . import canonical
 from .checks import check_objects, check_oid, check_ref_name, name_in_the_way, parent_names
 from .names import encode_name
-from .objects import GitObject, Kind, Oid, object_id
+from .objects import GitObject, Kind, Oid, object_id, references
 from .protocol import RefUpdate
 
 T = TypeVar("T")
 
-SCHEMA_VERSION = 1
-"""The tables this version writes; a store with a greater one is refused."""
+SCHEMA_VERSION = 2
+"""The tables this version writes; a store with a greater one is refused, a lesser one brought up to it."""
 
 _NUMBERS: dict[Kind, int] = {"commit": 1, "tree": 2, "blob": 3, "tag": 4}  # as git's packs number them
 _KINDS: dict[int, Kind] = {number: kind for kind, number in _NUMBERS.items()}
@@ -92,26 +92,43 @@ def check_write(objects: Mapping[Oid, GitObject], updates: Sequence[RefUpdate]) 
 
 
 @dataclass(frozen=True)
+class RefQuestions:
+    """What has to be read, inside its transaction, before a write may move refs; each in order."""
+
+    names: list[str]  # of the refs that move
+    created: list[str]  # those that are expected not to be there
+    parents: list[str]  # names that are folders of those created
+    targets: list[Oid]  # what refs are to point at and the write does not bring
+
+
+@dataclass(frozen=True)
 class RefView:
-    """The refs of a store inside the transaction that is to move them."""
+    """The answers: the refs of a store inside the transaction that is to move them."""
 
     location: str
-    current: Mapping[str, Oid]  # of the names in question
-    known: Callable[[list[Oid]], set[Oid]]  # those of some ids that are stored
-    beneath: Callable[[str, int], list[str]]  # stored refs in the folder of that name, so many at most
-    stored: Callable[[list[str]], set[str]]  # those of some names that are stored
+    current: Mapping[str, Oid]  # of `names`, those that are there
+    known: Set[Oid]  # of `targets`, those that are stored
+    around: Set[str]  # stored refs: of `parents`, and some in the folders of `created`
 
 
-@dataclass
-class RefPlan:
-    """What a write does to each ref, in order of name."""
+def ref_questions(objects: Mapping[Oid, GitObject], updates: Sequence[RefUpdate]) -> RefQuestions:
+    """Return what has to be read for a write."""
+    first: dict[str, Oid | None] = {}
+    for update in updates:
+        first.setdefault(update.name, update.expected)
+    created = sorted(name for name, expected in first.items() if expected is None)
+    return RefQuestions(
+        names=sorted(first),
+        created=created,
+        parents=sorted({parent for name in created for parent in parent_names(name)}),
+        targets=sorted({update.new for update in updates if update.new is not None} - objects.keys()),
+    )
 
-    changes: dict[str, Oid | None] = field(default_factory=dict)
-    created: list[str] = field(default_factory=list)
 
-
-def plan_refs(view: RefView, objects: Mapping[Oid, GitObject], updates: Sequence[RefUpdate]) -> RefPlan:
-    """Compare every expectation with what is stored, all before any moves.
+def plan_refs(
+    view: RefView, objects: Mapping[Oid, GitObject], updates: Sequence[RefUpdate]
+) -> dict[str, Oid | None]:
+    """Compare every expectation with what is stored; return what changes, in order of name.
 
     Raises `Contention`, `MissingObject`, or `StoreError` for a name that would be the folder of
     another.
@@ -125,26 +142,37 @@ def plan_refs(view: RefView, objects: Mapping[Oid, GitObject], updates: Sequence
                 f"{expected or 'nothing'}: somebody moved it; load it again and retry"
             )
         changes[name] = new
-    targets = sorted({update.new for update in updates if update.new is not None} - objects.keys())
-    if targets:
-        known = view.known(targets)
-        for target in targets:
-            if target not in known:
-                raise MissingObject(target, view.location)
+    for update in updates:
+        if update.new is not None and update.new not in objects and update.new not in view.known:
+            raise MissingObject(update.new, view.location)
     changes = {name: new for name, new in sorted(changes.items()) if new != view.current.get(name)}
-    created = [name for name, new in changes.items() if new is not None and name not in view.current]
-    for name in created:
-        _refuse_name_in_the_way(view, name, changes)
-    return RefPlan(changes, created)
+    for name, new in changes.items():
+        if new is not None and name not in view.current:
+            _refuse_name_in_the_way(view, name, changes)
+    return changes
 
 
 def _refuse_name_in_the_way(view: RefView, name: str, changes: Mapping[str, Oid | None]) -> None:
-    parents = list(parent_names(name))
-    stored = [*view.stored(parents), *view.beneath(name, len(changes) + 1)]
-    planned = [other for other in changes if other in parents or other.startswith(name + "/")]
-    for other in (*stored, *planned):
+    parents = set(parent_names(name))
+    others = (o for o in (*view.around, *changes) if o in parents or o.startswith(name + "/"))
+    for other in others:
         if changes.get(other, other) is not None:  # it is there, and this write does not remove it
             raise name_in_the_way(name, other, view.location)
+
+
+def require_known(objects: Mapping[Oid, GitObject], known: Set[Oid], location: str) -> None:
+    """Refuse objects that refer to what a prune has taken since it was read. Raises `Contention`."""
+    for oid in referred_beyond(objects):
+        if oid not in known:
+            raise Contention(
+                f"object {oid} was pruned from {location} after it had been read: no branch reached it any "
+                f"more, and this write rests on it; load what you work on again and retry"
+            )
+
+
+def referred_beyond(objects: Mapping[Oid, GitObject]) -> list[Oid]:
+    """Return the ids that some objects refer to and that are not among them, in order."""
+    return sorted({oid for item in objects.values() for oid, _ in references(item)} - objects.keys())
 
 
 def value_row(key: str, value: Mapping[str, Any]) -> tuple[str, bytes]:

@@ -11,33 +11,32 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any
 
-from ..errors import MissingObject
-from ..threads import in_thread
-from .checks import check_oid
 from .files import os_errors
-from .kv import AppendBackend
 from .locks import LockFolder
-from .names import encode_name
 from .objects import GitObject, Oid
-from .protocol import RefUpdate
+from .protocol import Durability, Pruned, RefUpdate
+from .pruning import HeldTables, ObjectsOf, Oids
 from .rows import (
     SCHEMA_VERSION,
     RefView,
     batches,
     check_write,
-    name_range,
-    object_of,
     object_row,
     plan_refs,
-    value_of,
-    value_row,
+    ref_questions,
+    referred_beyond,
+    require_known,
 )
+from .sql import SQLBackend
 from .sqlite_file import FileKind, SQLiteFile
 
-Durability = Literal["full", "os"]
-
+_PRUNING = (
+    "CREATE TABLE prunes (number INTEGER NOT NULL)",
+    "INSERT INTO prunes VALUES (0)",
+    "CREATE TABLE unreachable (oid BLOB NOT NULL PRIMARY KEY, since REAL NOT NULL) WITHOUT ROWID",
+)
 _STORE = FileKind(
     application_id=0x72656163,  # "reac"
     version=SCHEMA_VERSION,
@@ -47,21 +46,25 @@ _STORE = FileKind(
         " data BLOB NOT NULL)",
         "CREATE TABLE refs (name TEXT NOT NULL PRIMARY KEY, oid BLOB NOT NULL) WITHOUT ROWID",
         "CREATE TABLE kv (name TEXT NOT NULL PRIMARY KEY, value BLOB NOT NULL)",
+        *_PRUNING,
     ),
+    upgrades=(_PRUNING,),
 )
 _ASKED_AT_ONCE = (1, 8, 64, 1000)  # few texts of statements, so that SQLite's parsed ones are used again
 
 
-class SQLiteKVBackend(AppendBackend):
+class SQLiteKVBackend(SQLBackend):
     """A store in the SQLite file at `path`, which is made if there is none; its folder must exist.
 
     With `durability="full"` a write is on stable storage when it returns (write-ahead log,
     `synchronous=FULL`); with `"os"` it survives the death of the process, not a power cut. Any number
     of processes of one machine may use the file at once. Locks are files in `<path>-locks`. Equal
-    objects are one row and the log is folded into the file by SQLite, so there is nothing to compact.
+    objects are one row and the log is folded into the file by SQLite, so a store that only grows needs no
+    care; `prune` removes what no ref reaches any more.
 
     `fault`, if set, is called with the name of each step of a write that has just been done, so
-    that tests can kill, pause or fail there.
+    that tests can kill, pause or fail there; set on the class, it is called for the making of the
+    tables too.
 
     Raises `NotAStore` for a missing folder, a file that is something else, and a missing file with
     `create=False`; `FormatTooNew`; `StoreError`.
@@ -75,12 +78,15 @@ class SQLiteKVBackend(AppendBackend):
         create: bool = True,
         read_only: bool = False,
     ) -> None:
-        if durability not in ("full", "os"):
-            raise ValueError(f"durability is 'full' or 'os', not {durability!r}")
-        self.fault: Callable[[str], None] | None = None
-        self._durability = durability
-        self._file = SQLiteFile(path, _STORE, sync=durability == "full", create=create, read_only=read_only)
+        super().__init__(durability)
+        self._file = SQLiteFile(
+            path, _STORE, sync=durability == "full", create=create, read_only=read_only, step=self._step
+        )
         self._locks = LockFolder(f"{self._file.path}-locks", self._file.location)
+        self._prunes = 0  # how many there had been when this store was opened
+        if not read_only:
+            with self._file.reading() as connection:
+                self._prunes = _prunes(connection)
 
     @property
     def location(self) -> str:
@@ -91,39 +97,6 @@ class SQLiteKVBackend(AppendBackend):
     def is_local(self) -> bool:
         """Always true."""
         return True
-
-    @property
-    def durability(self) -> Durability:
-        """`full` or `os`."""
-        return self._durability
-
-    def read_many(self, oids: Iterable[Oid]) -> dict[Oid, GitObject]:
-        """Return every object asked for.
-
-        Raises `MissingObject` for the first that is absent, `StoreError` for one that is damaged.
-        """
-        wanted = list(dict.fromkeys(oids))
-        for oid in wanted:
-            check_oid(oid)
-        found: dict[Oid, GitObject] = {}
-        with self._file.reading() as connection:
-            for batch in batches(wanted, _ASKED_AT_ONCE[-1]):
-                found.update(object_of(row, self.location) for row in _select(connection, _OBJECTS, batch))
-        for oid in wanted:
-            if oid not in found:
-                raise MissingObject(oid, self.location)
-        return found
-
-    def refs(self, prefix: str = "refs/") -> dict[str, Oid]:
-        """Return the refs whose full name starts with `prefix`, in order of name."""
-        names = name_range(prefix)
-        if names is None:
-            return {}
-        with self._file.reading() as connection:
-            rows = connection.execute(
-                "SELECT name, oid FROM refs WHERE name >= ? AND name <= ? ORDER BY name", names
-            ).fetchall()
-        return {name: oid.hex() for name, oid in rows}
 
     def write(self, objects: Mapping[Oid, GitObject], updates: Sequence[RefUpdate] = ()) -> None:
         """Store `objects` and move the refs, all or none, in one transaction.
@@ -142,6 +115,8 @@ class SQLiteKVBackend(AppendBackend):
                 "INSERT INTO objects (oid, kind, size, data) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING", rows
             )
             self._step("objects stored")
+            if _prunes(connection) != self._prunes:
+                require_known(objects, _known(connection, referred_beyond(objects)), self.location)
             if updates:
                 self._move(connection, objects, updates)
                 self._step("refs moved")
@@ -165,28 +140,17 @@ class SQLiteKVBackend(AppendBackend):
         """Close the connections. Closing twice is fine; a later use opens them again."""
         self._file.close()
 
-    # -- values --------------------------------------------------------------------------------
+    # -- rows ----------------------------------------------------------------------------------
 
-    async def set(self, key: str, value: dict[str, Any]) -> None:
-        """Store a value under a key. Raises `ValueError` for what is not plain JSON."""
-        await in_thread(self._set, *value_row(key, value))
+    def _object_rows(self, oids: list[Oid]) -> list[tuple[Any, ...]]:
+        with self._file.reading() as connection:
+            return list(_select(connection, _OBJECTS, oids))
 
-    async def get(self, key: str) -> dict[str, Any] | None:
-        """Return the value under a key, or `None`."""
-        data = await in_thread(self._get, encode_name(key))
-        return None if data is None else value_of(data)[1]
-
-    async def delete(self, key: str) -> None:
-        """Remove a key; one that is absent is fine."""
-        await in_thread(self._set, encode_name(key), None)
-
-    async def keys(self) -> list[str]:
-        """Return all keys, sorted."""
-        return await in_thread(self._keys)
-
-    async def aclose(self) -> None:
-        """Close the store."""
-        await in_thread(self.close)
+    def _ref_rows(self, first: str, last: str) -> list[tuple[str, bytes]]:
+        with self._file.reading() as connection:
+            return connection.execute(
+                "SELECT name, oid FROM refs WHERE name >= ? AND name <= ? ORDER BY name", (first, last)
+            ).fetchall()
 
     def _set(self, name: str, data: bytes | None) -> None:
         with self._file.writing() as connection:
@@ -204,12 +168,9 @@ class SQLiteKVBackend(AppendBackend):
             row = connection.execute("SELECT value FROM kv WHERE name = ?", (name,)).fetchone()
         return None if row is None else bytes(row[0])
 
-    def _keys(self) -> list[str]:
+    def _values(self) -> list[bytes]:
         with self._file.reading() as connection:
-            rows = connection.execute("SELECT value FROM kv").fetchall()
-        return sorted(value_of(row[0])[0] for row in rows)
-
-    # -- refs ----------------------------------------------------------------------------------
+            return [row[0] for row in connection.execute("SELECT value FROM kv")]
 
     def _move(
         self,
@@ -217,21 +178,19 @@ class SQLiteKVBackend(AppendBackend):
         objects: Mapping[Oid, GitObject],
         updates: Sequence[RefUpdate],
     ) -> None:
-        def beneath(name: str, limit: int) -> list[str]:
-            rows = connection.execute(
-                "SELECT name FROM refs WHERE name >= ? AND name < ? LIMIT ?", (f"{name}/", f"{name}0", limit)
+        asked = ref_questions(objects, updates)
+        around = {row[0] for row in _select(connection, _REFS, asked.parents)}
+        for name in asked.created:
+            around.update(
+                row[0] for row in connection.execute(_BENEATH, (f"{name}/", f"{name}0", len(updates) + 1))
             )
-            return [row[0] for row in rows]
-
-        names = {update.name for update in updates}
         view = RefView(
             location=self.location,
-            current={name: oid.hex() for name, oid in _select(connection, _REFS, names)},
-            known=lambda oids: {row[0].hex() for row in _select(connection, _KNOWN, oids)},
-            beneath=beneath,
-            stored=lambda names: {row[0] for row in _select(connection, _REFS, names)},
+            current={name: oid.hex() for name, oid in _select(connection, _REFS, asked.names)},
+            known=_known(connection, asked.targets),
+            around=around,
         )
-        for name, new in plan_refs(view, objects, updates).changes.items():
+        for name, new in plan_refs(view, objects, updates).items():
             if new is None:
                 connection.execute("DELETE FROM refs WHERE name = ?", (name,))
             else:
@@ -241,14 +200,60 @@ class SQLiteKVBackend(AppendBackend):
                     (name, bytes.fromhex(new)),
                 )
 
-    def _step(self, name: str) -> None:
-        if self.fault is not None:
-            self.fault(name)
+    # -- pruning -------------------------------------------------------------------------------
+
+    def _stored(self) -> Oids:
+        with self._file.reading() as connection:
+            return _stored(connection)
+
+    def _holding_tables(self, work: Callable[[HeldTables], Pruned]) -> Pruned:
+        with self._file.writing("pruning") as connection:
+            return work(_HeldTables(connection, self._objects_of))
+
+    def _tidy(self, *, rewrite: bool) -> None:
+        if rewrite:
+            self._file.rewrite()
+
+
+class _HeldTables(HeldTables):
+    """The tables inside `BEGIN IMMEDIATE`, which keeps writers out."""
+
+    def __init__(self, connection: sqlite3.Connection, objects_of: ObjectsOf) -> None:
+        super().__init__(objects_of)
+        self._connection = connection
+
+    def tips(self) -> list[Oid]:
+        return [row[0].hex() for row in self._connection.execute("SELECT oid FROM refs")]
+
+    def stored(self) -> set[Oid]:
+        return _stored(self._connection)
+
+    def rows(self, oids: list[Oid]) -> Iterator[Sequence[Any]]:
+        return _select(self._connection, _OBJECTS, oids)
+
+    def noted(self) -> dict[Oid, float]:
+        return {
+            oid.hex(): since for oid, since in self._connection.execute("SELECT oid, since FROM unreachable")
+        }
+
+    def note(self, fresh: Iterable[Oid], since: float, stale: Iterable[Oid]) -> None:
+        self._connection.executemany(
+            "INSERT INTO unreachable VALUES (?, ?)", [(bytes.fromhex(oid), since) for oid in fresh]
+        )
+        self._connection.executemany("DELETE FROM unreachable WHERE oid = ?", _binary(stale))
+
+    def remove(self, oids: set[Oid]) -> int:
+        size = sum(int(row[0]) for row in _select(self._connection, _SIZES, oids))
+        self._connection.executemany("DELETE FROM objects WHERE oid = ?", _binary(oids))
+        self._connection.execute("UPDATE prunes SET number = number + 1")
+        return size
 
 
 _OBJECTS = "SELECT oid, kind, size, data FROM objects WHERE oid"
 _KNOWN = "SELECT oid FROM objects WHERE oid"
+_SIZES = "SELECT length(data) FROM objects WHERE oid"
 _REFS = "SELECT name, oid FROM refs WHERE name"
+_BENEATH = "SELECT name FROM refs WHERE name >= ? AND name < ? LIMIT ?"
 
 
 def _select(connection: sqlite3.Connection, query: str, wanted: Iterable[str]) -> Iterator[tuple[Any, ...]]:
@@ -263,3 +268,20 @@ def _select(connection: sqlite3.Connection, query: str, wanted: Iterable[str]) -
 @lru_cache(maxsize=16)
 def _among(query: str, count: int) -> str:
     return f"{query} IN ({', '.join('?' * count)})"
+
+
+def _known(connection: sqlite3.Connection, oids: Iterable[Oid]) -> set[Oid]:
+    return {row[0].hex() for row in _select(connection, _KNOWN, oids)}
+
+
+def _stored(connection: sqlite3.Connection) -> set[Oid]:
+    return {row[0].hex() for row in connection.execute("SELECT oid FROM objects")}
+
+
+def _prunes(connection: sqlite3.Connection) -> int:
+    number: int = connection.execute("SELECT number FROM prunes").fetchone()[0]
+    return number
+
+
+def _binary(oids: Iterable[Oid]) -> list[tuple[bytes]]:
+    return [(bytes.fromhex(oid),) for oid in oids]

@@ -10,12 +10,13 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 from urllib.parse import quote
 
-from ..errors import FormatTooNew, NotAStore, StoreError
+from ..errors import FormatTooNew, NotAStore, StoreBusy, StoreError
+from .files import disk_trouble, way_out
 
 BUSY_SECONDS = 60.0
 """How long a write waits for the writes of other processes."""
@@ -27,11 +28,12 @@ _REASONS = {
     sqlite3.SQLITE_FULL: "the disk is full, nothing was written; free some space and try again",
     sqlite3.SQLITE_READONLY: "give this user write permission on the file and its folder, or use a copy",
     sqlite3.SQLITE_CANTOPEN: "check that the file is there and that this user may write its folder",
-    sqlite3.SQLITE_BUSY: f"other processes have kept it locked for over {BUSY_SECONDS:.0f} seconds; "
-    "see what holds them up and try again",
     sqlite3.SQLITE_CORRUPT: "the file is damaged; restore it from a copy or a backup",
     sqlite3.SQLITE_TOOBIG: "a value is larger than SQLite can hold (1 GB); keep it elsewhere",
 }
+
+_VAGUE = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
+"""Codes under which SQLite does not say what the system told it."""
 
 _left_behind: list[sqlite3.Connection] = []
 """Connections that a forked child has inherited: closing them would touch the parent's files."""
@@ -44,6 +46,7 @@ class FileKind(NamedTuple):
     version: int
     what: str  # for messages: "a store"
     tables: tuple[str, ...]
+    upgrades: tuple[tuple[str, ...], ...] = ()  # what brings a file of version 1 to 2, of 2 to 3 ...
 
 
 class SQLiteFile:
@@ -61,6 +64,7 @@ class SQLiteFile:
         sync: bool = True,
         create: bool = True,
         read_only: bool = False,
+        step: Callable[[str], None] = lambda name: None,
     ) -> None:
         self.location = os.fsdecode(path)
         self.path = os.path.realpath(self.location)
@@ -79,7 +83,7 @@ class SQLiteFile:
         self._pid = os.getpid()
         self._require_place(create=create and not read_only)
         with self.errors("opening"):
-            self._prepare()
+            self._prepare(step)
 
     @contextmanager
     def reading(self, doing: str = "reading from") -> Iterator[sqlite3.Connection]:
@@ -100,6 +104,21 @@ class SQLiteFile:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
+
+    def rewrite(self) -> None:
+        """Write the file anew and empty its log, so that nothing is left of what was removed.
+
+        Raises `StoreError` when readers of an older state keep the log from being emptied.
+        """
+        self.require_writable()
+        with self.errors("rewriting"), self._writer, self._lent() as connection:
+            connection.execute("VACUUM")
+            if connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
+                raise StoreBusy(
+                    f"rewriting {self.location} failed: others have been reading an older state for over "
+                    f"{BUSY_SECONDS:g} seconds, so that its -wal file still holds what was removed; "
+                    f"everything else is done: try again when they have finished"
+                )
 
     def require_writable(self) -> None:
         """Raise `StoreError` when the file was opened read-only."""
@@ -144,13 +163,13 @@ class SQLiteFile:
                 os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
             except OSError as error:
                 raise StoreError(
-                    f"{self.location} cannot be opened for writing: {error.strerror}; give this user write "
-                    f"permission on the file and its folder, or open it with read_only=True"
+                    f"{self.location} cannot be opened for writing: {error.strerror}; "
+                    f"{way_out(error.errno)}, or open it with read_only=True"
                 ) from error
         elif not os.path.exists(self.path) or not os.path.getsize(self.path):
             raise NotAStore(f"{self.location} is not there yet, or empty; check the path")
 
-    def _prepare(self) -> None:
+    def _prepare(self, step: Callable[[str], None]) -> None:
         try:
             with self._lent() as connection:
                 known = self._is_ours(connection)
@@ -166,7 +185,8 @@ class SQLiteFile:
                 raise NotAStore(f"{self.location} is an empty database; check the path")
             return
         if not known:
-            self._make_tables()
+            self._make_tables(step)
+        self._upgrade()
         self._use_write_ahead_log()
 
     def _is_ours(self, connection: sqlite3.Connection) -> bool:
@@ -175,7 +195,7 @@ class SQLiteFile:
         tables = "SELECT name FROM sqlite_master WHERE type = 'table'"
         names = [row[0] for row in connection.execute(tables) if not row[0].startswith("sqlite_")]
         application = connection.execute("PRAGMA application_id").fetchone()[0]
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        version = _version(connection)
         if application == self._kind.application_id:
             if version > self._kind.version:
                 raise FormatTooNew(
@@ -192,13 +212,25 @@ class SQLiteFile:
             f"`reactifact import {self.location} NEW_STORE`; else choose another path"
         )
 
-    def _make_tables(self) -> None:
+    def _make_tables(self, step: Callable[[str], None]) -> None:
         with self.writing("making tables in") as connection:
             if not self._is_ours(connection):  # another process may have been first
                 for statement in self._kind.tables:
                     connection.execute(statement)
                 connection.execute(f"PRAGMA application_id = {self._kind.application_id}")
                 connection.execute(f"PRAGMA user_version = {self._kind.version}")
+            step("tables made")
+        step("tables committed")
+
+    def _upgrade(self) -> None:
+        with self._lent() as connection:
+            if _version(connection) >= self._kind.version:
+                return
+        with self.writing("bringing to this version") as connection:
+            for version in range(_version(connection), self._kind.version):  # none: another process was first
+                for statement in self._kind.upgrades[version - 1]:
+                    connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {self._kind.version}")
 
     def _use_write_ahead_log(self) -> None:
         deadline = time.monotonic() + BUSY_SECONDS
@@ -264,8 +296,25 @@ class SQLiteFile:
         code = _code(error)
         if code == sqlite3.SQLITE_NOTADB:
             return NotAStore(f"{self.location} is no SQLite database; choose another path")
+        if code == sqlite3.SQLITE_BUSY:
+            return StoreBusy(
+                f"{doing} {self.location} failed: {error}: other processes have kept it locked for over "
+                f"{BUSY_SECONDS:g} seconds; see what holds them up, then try again"
+            )
+        if (
+            code in _VAGUE
+            and not self._read_only
+            and (trouble := disk_trouble(os.path.dirname(self.path))) is not None
+        ):
+            return StoreError(
+                f"{doing} {self.location} failed: {error} ({os.strerror(trouble)}); {way_out(trouble)}"
+            )
         reason = _REASONS.get(code, "check the disk and the file, and try again")
         return StoreError(f"{doing} {self.location} failed: {error}; {reason}")
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
 def _code(error: sqlite3.Error) -> int:

@@ -131,6 +131,26 @@ async def test_a_flipped_byte_of_a_pack_is_found(store: Path) -> None:
     assert missed == []
 
 
+@anyio_test
+@pytest.mark.parametrize("kind", ["idx", "midx"])
+async def test_a_damaged_index_is_named_before_it_is_followed(store: Path, kind: str) -> None:
+    if kind == "midx":
+        git(store, "multi-pack-index", "write")
+        (damaged,) = (store / "objects" / "pack").glob("multi-pack-index")
+    else:
+        damaged = sorted((store / "objects" / "pack").glob("*.idx"))[0]
+    content = bytearray(damaged.read_bytes())
+    content[len(content) - 45] ^= 0xFF  # among the places in the pack: libgit2 would follow it anywhere
+    put(damaged, content)
+    report = verify_history(open_database(store, read_only=True), "s")
+    assert not report.ok
+    assert f"{damaged} is damaged; remove it" in str(report)
+    damaged.unlink()
+    if kind == "idx":
+        git(store, "index-pack", str(damaged.with_suffix(".pack")))
+    assert verify_history(open_database(store, read_only=True), "s").ok
+
+
 @pytest.mark.full
 @anyio_test
 async def test_any_flipped_byte_is_found(store: Path) -> None:

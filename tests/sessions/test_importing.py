@@ -8,16 +8,18 @@ import sqlite3
 from pathlib import Path
 from typing import Any, ClassVar
 
+import psycopg
 import pytest
 from pydantic import BaseModel
 from support import Outside, action, fsck, git, live
 
 from reactifact import Consume, PendingAction, ProduceCall, Runtime, SessionStore, create_agent, produce
 from reactifact.branching import BranchStore
-from reactifact.checkpoints import FileKVBackend, SQLiteKVBackend
+from reactifact.checkpoints import FileKVBackend, PostgreSQLKVBackend, SQLiteKVBackend
 from reactifact.cli import main
 from reactifact.errors import NameTaken, NotAStore
 from reactifact.sessions.moving import Moved, import_store
+from reactifact.sessions.stores import open_database
 from reactifact.store.revisions import heads
 
 pytestmark = pytest.mark.anyio
@@ -44,10 +46,18 @@ async def notify(call: ProduceCall) -> None:
     call.effects.act("mail", key=f"notify:{call.trigger.id}", payload={"item": call.trigger.data.item})
 
 
-@pytest.fixture(params=["kv", "kv.db"])
-def sample(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A copy: reading must not change it, and the last line of a test says so."""
+Sample = Path | str
+
+
+@pytest.fixture(params=["kv", "kv.db", "kv.sql"])
+def sample(request: pytest.FixtureRequest, tmp_path: Path) -> Sample:
+    """A copy, a database by its DSN: reading must not change it."""
     source, copy = SAMPLES / request.param, tmp_path / request.param
+    if request.param == "kv.sql":
+        dsn: str = request.getfixturevalue("postgres_dsn")
+        with psycopg.connect(dsn) as connection:
+            connection.execute(source.read_bytes())
+        return dsn
     if source.is_dir():
         shutil.copytree(source, copy)
     else:
@@ -55,8 +65,12 @@ def sample(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return copy
 
 
-def document(sample: Path, key: str) -> dict[str, Any]:
+def document(sample: Sample, key: str) -> dict[str, Any]:
     """Return what the published package keeps under a key."""
+    if isinstance(sample, str):
+        with psycopg.connect(sample) as connection:
+            found = connection.execute("SELECT data FROM kv_entries WHERE key = %s", (key,)).fetchall()
+        return json.loads(found[0][0])
     if sample.is_dir():
         entries = [json.loads(file.read_text()) for file in sample.iterdir()]
         return next(entry["data"] for entry in entries if entry["key"] == key)
@@ -64,13 +78,13 @@ def document(sample: Path, key: str) -> dict[str, Any]:
     return json.loads(rows.fetchone()[0])
 
 
-async def brought(sample: Path, target: Path) -> SessionStore:
+async def brought(sample: Sample, target: Path) -> SessionStore:
     await import_store(sample, target)
     return SessionStore(target, durability="os")
 
 
 @pytest.mark.parametrize("name", ["new.git", "new.db"])
-async def test_all_that_was_kept_is_there(sample: Path, tmp_path: Path, name: str) -> None:
+async def test_all_that_was_kept_is_there(sample: Sample, tmp_path: Path, name: str) -> None:
     store = await brought(sample, tmp_path / name)
     assert await store.list_sessions() == SESSIONS
     for session_id in SESSIONS:
@@ -94,7 +108,9 @@ async def test_all_that_was_kept_is_there(sample: Path, tmp_path: Path, name: st
     await store.aclose()
 
 
-async def test_the_ledger_knows_what_was_delivered_and_the_turn_goes_on(sample: Path, tmp_path: Path) -> None:
+async def test_the_ledger_knows_what_was_delivered_and_the_turn_goes_on(
+    sample: Sample, tmp_path: Path
+) -> None:
     store = await brought(sample, tmp_path / "new.git")
     session = await store.open("user-1")
     context = session.context
@@ -115,11 +131,12 @@ async def test_the_ledger_knows_what_was_delivered_and_the_turn_goes_on(sample: 
     fsck(tmp_path / "new.git")
 
 
-async def test_one_commit_says_where_it_is_from(sample: Path, tmp_path: Path) -> None:
+async def test_one_commit_says_where_it_is_from(sample: Sample, tmp_path: Path) -> None:
     target = tmp_path / "new.git"
     await brought(sample, target)
     subjects = git(target, "log", "--format=%s", "refs/heads/user-1/main").splitlines()
-    assert subjects == [f"imported from {sample}", "Begin session user-1"]
+    where = f"{sample}".replace(":secret@", "@")
+    assert subjects == [f"imported from {where}", "Begin session user-1"]
     fsck(target)
     for session_id in SESSIONS:
         assert main(["replay", str(target), "--session", session_id, "--verify-all"]) == 0
@@ -133,7 +150,7 @@ async def test_one_commit_says_where_it_is_from(sample: Path, tmp_path: Path) ->
     assert known == [commit["id"] for commit in document(sample, "user-1")["commits"]]
 
 
-async def test_a_branch_still_merges_three_way(sample: Path, tmp_path: Path) -> None:
+async def test_a_branch_still_merges_three_way(sample: Sample, tmp_path: Path) -> None:
     store = await brought(sample, tmp_path / "new.git")
     assert [head.branch for head in heads(store.database) if head.session == "forked:1"] == [
         "%outbox",
@@ -153,7 +170,7 @@ async def test_a_branch_still_merges_three_way(sample: Path, tmp_path: Path) -> 
     assert not session.context.pending_actions()  # both sides had sent all of theirs
 
 
-async def test_importing_again_changes_nothing(sample: Path, tmp_path: Path) -> None:
+async def test_importing_again_changes_nothing(sample: Sample, tmp_path: Path) -> None:
     target = tmp_path / "new.git"
     first = await import_store(sample, target)
     assert (first.refs, first.values) == (7, 1)
@@ -184,22 +201,27 @@ async def test_a_checkpoint(tmp_path: Path, name: str) -> None:
         )
 
 
-async def test_opening_it_directly_names_the_verb(sample: Path) -> None:
+async def test_opening_it_directly_names_the_verb(sample: Sample) -> None:
+    kind: Any = PostgreSQLKVBackend
+    if not isinstance(sample, str):
+        kind = FileKVBackend if sample.is_dir() else SQLiteKVBackend
     for opened in (
         lambda: SessionStore(sample),
         lambda: BranchStore(sample),
-        lambda: SessionStore((FileKVBackend if sample.is_dir() else SQLiteKVBackend)(sample)),
+        lambda: SessionStore(kind(sample)),
+        lambda: open_database(sample, read_only=True),
     ):
-        with pytest.raises(NotAStore, match=r"reactifact import .*kv"):
+        with pytest.raises(NotAStore, match="reactifact import "):
             opened()
     with pytest.raises(NotAStore, match="reactifact import"):
         SessionStore(SAMPLES / "checkpoint.json")
 
 
-def test_the_verb(sample: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_verb(sample: Sample, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = tmp_path / "new.git"
     assert main(["sessions", str(sample)]) == 2
-    assert "reactifact import" in capsys.readouterr().err
+    assert "reactifact import" in (said := capsys.readouterr().err)
+    assert "secret" not in said
     assert main(["import", str(sample), str(target)]) == 0
     assert "7 refs, 1 values, " in capsys.readouterr().out
     assert main(["sessions", str(target)]) == 0
@@ -271,3 +293,51 @@ async def test_a_branch_whose_session_is_gone_or_was_reset(tmp_path: Path) -> No
         assert live(branch, "o1").data == Order(item="tea", price=9)
         assert action(branch, "notify:b1").status == "dispatched"
         fsck(tmp_path / name)
+
+
+class TestOneDatabaseForBoth:
+    @pytest.fixture
+    def dsn(self, postgres_dsn: str) -> str:
+        with psycopg.connect(postgres_dsn) as connection:
+            connection.execute((SAMPLES / "kv.sql").read_bytes())
+        return postgres_dsn
+
+    async def test_it_is_brought_over_within_its_database(self, dsn: str) -> None:
+        assert (await import_store(dsn, dsn)).refs == 7
+        assert await import_store(dsn, dsn) == Moved(0, 0, 0)
+        store = SessionStore(dsn)
+        assert await store.list_sessions() == SESSIONS
+        await store.aclose()
+        with psycopg.connect(dsn) as connection:
+            assert connection.execute("SELECT count(*) FROM public.kv_entries").fetchone() == (5,)
+
+    async def test_an_import_that_was_interrupted_is_taken_up_again(self, dsn: str) -> None:
+        PostgreSQLKVBackend(dsn, beside_published=True).close()  # tables, and nothing in them
+        assert (await import_store(dsn, dsn)).refs == 7
+
+    async def test_it_is_found_where_the_search_path_of_the_user_leads(self, postgres_dsn: str) -> None:
+        dsn = f"{postgres_dsn}?options=-csearch_path%3Dreactifact"
+        with psycopg.connect(postgres_dsn) as connection:
+            connection.execute(b"CREATE SCHEMA reactifact")
+            connection.execute((SAMPLES / "kv.sql").read_bytes().replace(b"public.", b"reactifact."))
+        with pytest.raises(NotAStore, match="reactifact import"):
+            SessionStore(dsn)
+        assert (await import_store(dsn, dsn)).refs == 7
+        store = SessionStore(dsn)
+        assert await store.list_sessions() == SESSIONS
+        await store.aclose()
+
+    async def test_an_empty_table_holds_no_sessions(self, dsn: str) -> None:
+        with psycopg.connect(dsn) as connection:
+            connection.execute(b"DELETE FROM kv_entries")
+        store = SessionStore(dsn)
+        assert await store.list_sessions() == []
+        await store.aclose()
+
+    async def test_damage_is_named_and_nothing_is_written(self, dsn: str) -> None:
+        with psycopg.connect(dsn) as connection:
+            connection.execute(b"UPDATE kv_entries SET data = left(data, 100) WHERE key = 'user-1'")
+        with pytest.raises(NotAStore, match=r"row 'user-1' is no JSON"):
+            await import_store(dsn, dsn)
+        with psycopg.connect(dsn) as connection:
+            assert connection.execute("SELECT to_regclass('reactifact.objects')").fetchone() == (None,)

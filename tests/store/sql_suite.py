@@ -23,11 +23,15 @@ import anyio
 import pytest
 from building import MAIN, blob, commit, put
 
-from reactifact.errors import SessionBusy, StoreError
+from reactifact.errors import Contention, MissingObject, SessionBusy, StoreError
 from reactifact.sessions.stores import open_database
-from reactifact.store.objects import Oid, parse_commit
-from reactifact.store.protocol import RefUpdate
+from reactifact.store.database import Database
+from reactifact.store.documents import reach
+from reactifact.store.objects import GitObject, Oid, encode_tree, object_id, parse_commit, parse_tree
+from reactifact.store.protocol import Pruned, RefUpdate
 
+OTHER = "refs/heads/s/other"
+PRUNE_STEPS = ["walked", "rows removed", "pruned"]
 STEPS = ["begun", "objects stored", "refs moved", "committed"]
 
 
@@ -62,12 +66,16 @@ def opened(place: str, **options: Any) -> Iterator[Any]:
 
 def line_of(backend: Any, ref: str) -> list[Oid]:
     """Return the commits of a ref, each read whole."""
+    return line_of_commit(backend, backend.refs(ref).get(ref))
+
+
+def line_of_commit(backend: Any, oid: Oid | None) -> list[Oid]:
+    """Return a commit and those below it, each read whole."""
     found: list[Oid] = []
-    oid: Oid | None = backend.refs(ref).get(ref)
     while oid is not None:
         found.append(oid)
         head = parse_commit(backend.read_many([oid])[oid].data)
-        backend.read_many([head.tree])
+        reach(Database(backend), [head.tree])
         oid = head.parents[0] if head.parents else None
     return found
 
@@ -254,3 +262,273 @@ class SQLSuite:
                     attempt()
         with opened(place) as backend:
             assert backend.refs() == {MAIN: oid}
+
+    # --- pruning ------------------------------------------------------------------------------
+
+    def ask(self, place: str, statement: str) -> list[tuple[Any, ...]]:
+        """Look into the tables, or change them, as another program would."""
+        raise NotImplementedError
+
+    def rows(self, place: str, table: str = "objects") -> int:
+        return int(self.ask(place, f"SELECT count(*) FROM {table}")[0][0])
+
+    def test_what_no_ref_reaches_goes_when_its_grace_is_over(self, place: str) -> None:
+        with opened(place) as backend:
+            kept = put(backend, MAIN, "one")
+            dropped = fork(backend, "two", kept)
+            backend.write({}, [RefUpdate(OTHER, dropped, None)])
+            assert backend.prune(grace=3600) == Pruned(0, 0, 4)
+            assert backend.prune(grace=3600) == Pruned(0, 0, 4)
+            assert line_of_commit(backend, dropped) == [dropped, kept]
+            self.ask(place, "UPDATE unreachable SET since = since - 3601")
+            done = backend.prune(grace=3600)
+            assert (done.objects, done.waiting) == (4, 0)
+            assert done.size > 100
+            assert line_of(backend, MAIN) == [kept]
+            with pytest.raises(MissingObject):
+                backend.read_many([dropped])
+            assert (self.rows(place), self.rows(place, "unreachable")) == (4, 0)
+            assert backend.prune(grace=0) == Pruned(0, 0, 0)
+            assert fork(backend, "two", kept) == dropped
+            assert line_of(backend, OTHER) == [dropped, kept]
+
+    def test_what_is_reached_again_begins_its_grace_anew(self, place: str) -> None:
+        with opened(place) as backend:
+            dropped = put(backend, OTHER, "two")
+            backend.write({}, [RefUpdate(OTHER, dropped, None)])
+            backend.prune(grace=3600)
+            self.ask(place, "UPDATE unreachable SET since = since - 3601")
+            backend.write({}, [RefUpdate(OTHER, None, dropped)])
+            assert backend.prune(grace=3600) == Pruned(0, 0, 0)
+            backend.write({}, [RefUpdate(OTHER, dropped, None)])
+            assert backend.prune(grace=3600) == Pruned(0, 0, 4)
+
+    def test_what_waits_keeps_what_it_refers_to(self, place: str) -> None:
+        with opened(place) as backend:
+            old = put(backend, OTHER, "old")
+            backend.write({}, [RefUpdate(OTHER, old, None)])
+            backend.prune(grace=3600)
+            self.ask(place, "UPDATE unreachable SET since = since - 3601")
+            new, objects = commit("new", old)
+            backend.write(objects)  # without a ref, on top of what would go now
+            assert backend.prune(grace=3600).objects == 0
+            assert line_of_commit(backend, new) == [new, old]
+            assert backend.prune(grace=0).objects == 8
+            assert self.rows(place) == 0
+
+    @pytest.mark.parametrize("how", ["written anew", "pointed at"])
+    def test_what_comes_back_while_a_prune_walks_stays(self, place: str, how: str) -> None:
+        dropped, objects = commit("two")
+        with opened(place) as backend, opened(place) as other:
+            backend.write(objects)
+
+            def revive(step: str) -> None:
+                if step == "walked":
+                    other.write(objects if how == "written anew" else {}, [RefUpdate(OTHER, None, dropped)])
+
+            backend.fault = revive
+            assert backend.prune(grace=0) == Pruned(0, 0, 0)
+            assert line_of(other, OTHER) == [dropped]
+
+    def test_what_comes_without_a_ref_while_a_prune_walks_stays_with_what_it_rests_on(
+        self, place: str
+    ) -> None:
+        old, objects = commit("two")
+        new, more = commit("three", old)
+        with opened(place) as backend, opened(place) as other:
+            backend.write(objects)
+            backend.fault = lambda step: other.write(more) if step == "walked" else None
+            assert backend.prune(grace=0) == Pruned(0, 0, 0)
+            assert line_of_commit(backend, new) == [new, old]
+
+    def test_a_prune_waits_for_a_writer_in_the_middle_of_its_write(self, place: str) -> None:
+        dropped, objects = commit("two")
+        begun, free = threading.Event(), threading.Event()
+
+        def pause(step: str) -> None:
+            if step == "objects stored":  # they were there: nothing but the lock tells of this write
+                begun.set()
+                assert free.wait(30)
+
+        with opened(place) as backend, opened(place) as other, ThreadPoolExecutor(2) as pool:
+            backend.write(objects)
+            other.fault = pause
+            writer = pool.submit(other.write, objects, [RefUpdate(OTHER, None, dropped)])
+            assert begun.wait(30)
+            walked = threading.Event()
+            backend.fault = lambda step: walked.set() if step == "walked" else None
+            pruner = pool.submit(backend.prune, grace=0)
+            assert walked.wait(30)
+            with pytest.raises(TimeoutError):
+                pruner.result(0.5)
+            free.set()
+            writer.result(30)
+            assert pruner.result(30) == Pruned(0, 0, 0)
+            assert line_of(backend, OTHER) == [dropped]
+
+    def test_a_write_that_rests_on_what_was_pruned_is_refused(self, place: str) -> None:
+        with opened(place) as backend, opened(place) as other:
+            main = put(backend, MAIN, "one")
+            theirs, objects = commit("two")
+            backend.write(objects, [RefUpdate(OTHER, None, theirs)])
+            merge = encode_tree({**tree_of(other, main), "theirs": tree_of(other, theirs)["artifacts"]})
+            mine = {object_id("tree", merge): GitObject("tree", merge)}  # what it takes over, it leaves out
+            new = other.read_many([main])[main].data.replace(
+                parse_commit(other.read_many([main])[main].data).tree.encode(), next(iter(mine)).encode()
+            )
+            mine[object_id("commit", new)] = GitObject("commit", new)
+            update = RefUpdate(MAIN, main, object_id("commit", new))
+            backend.write({}, [RefUpdate(OTHER, theirs, None)])
+            backend.prune(grace=3600)
+            backend.prune(grace=0)
+            for updates in ([update], []):
+                with pytest.raises(Contention, match="was pruned from"):
+                    other.write(mine, updates)
+            assert other.refs() == {MAIN: main}
+            assert self.rows(place) == 4
+            put(other, MAIN, "three", main)  # what does not rest on it is written
+            other.write(mine | objects)
+
+    to_version_1: str
+    """The statement that calls the tables those of version 1."""
+
+    def test_tables_of_version_1_are_brought_to_this_one(self, place: str) -> None:
+        with opened(place) as backend:
+            oid = put(backend, MAIN, "one")
+        for statement in ("DROP TABLE prunes", "DROP TABLE unreachable", self.to_version_1):
+            self.ask(place, statement)
+        with opened(place, read_only=True) as backend:
+            assert line_of(backend, MAIN) == [oid]
+        gate = threading.Barrier(4)
+
+        def open_it(number: int) -> None:
+            gate.wait()
+            with opened(place) as backend:
+                put(backend, f"refs/heads/s{number}/main", "two")
+
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(open_it, range(4)))
+        with opened(place) as backend:
+            assert len(backend.refs()) == 5
+            assert backend.prune(grace=0) == Pruned(0, 0, 0)
+
+    @pytest.mark.parametrize("step", PRUNE_STEPS)
+    def test_a_prune_killed_at_a_step_leaves_a_good_store(self, place: str, step: str) -> None:
+        with opened(place) as backend:
+            kept = put(backend, MAIN, "one")
+            dropped = fork(backend, "two", kept)
+            backend.write({}, [RefUpdate(OTHER, dropped, None)])
+            child = start("prune", place, step)
+            child.communicate(timeout=60)
+            assert child.returncode == -signal.SIGKILL
+            assert line_of(backend, MAIN) == [kept]
+            assert self.rows(place) == (4 if step == "pruned" else 8)
+            new = put(backend, MAIN, "two", kept)
+            assert new == dropped  # equal content, and whole whatever the prune had removed
+            assert line_of(backend, MAIN) == [new, kept]
+            assert backend.prune(grace=0) == Pruned(0, 0, 0)
+
+    def test_a_damaged_store_is_not_pruned(self, place: str) -> None:
+        with opened(place) as backend:
+            main = put(backend, MAIN, "one")
+            dropped = fork(backend, "two", main)
+            backend.write({}, [RefUpdate(OTHER, dropped, None)])
+            self.damage(place, parse_commit(backend.read_many([main])[main].data).tree)
+            with pytest.raises(StoreError, match="damaged"):
+                backend.prune(grace=0)
+            assert self.rows(place) == 8
+
+    def test_one_prune_at_a_time_and_no_grace_below_nothing(self, place: str) -> None:
+        with opened(place) as backend, opened(place) as other:
+            busy: list[BaseException] = []
+
+            def again(step: str) -> None:
+                try:
+                    other.prune()
+                except SessionBusy as error:
+                    busy.append(error)
+
+            backend.fault = again
+            backend.prune()
+            assert len(busy) == 3
+            with pytest.raises(ValueError, match="0 seconds or more"):
+                backend.prune(grace=-1)
+        with opened(place, read_only=True) as backend, pytest.raises(StoreError, match="read-only"):
+            backend.prune()
+
+    def test_writers_beside_a_prune_lose_nothing(self, place: str) -> None:
+        self.write_beside_prunes(place, writes=25)
+
+    @pytest.mark.full
+    def test_writers_beside_a_prune_lose_nothing_for_long(self, place: str) -> None:
+        self.write_beside_prunes(place, writes=3000)
+
+    def write_beside_prunes(self, place: str, writes: int) -> None:
+        """Four writers make, fork and delete branches of equal content while prunes remove all they can."""
+        stop = threading.Event()
+        removed: list[int] = []
+
+        def prune() -> None:
+            with opened(place) as backend:
+                while not stop.is_set():
+                    removed.append(backend.prune(grace=0).objects)
+
+        def write(number: int) -> dict[str, list[Oid]]:
+            chance = random.Random(number)
+            lines: dict[str, list[Oid]] = {}
+            with opened(place) as backend:
+                done = 0
+                while done < writes or (not any(removed) and done < 100 * writes):
+                    name = f"refs/heads/s{number}/{chance.randrange(3)}"
+                    line = lines.get(name, [])
+                    text = str(chance.randrange(4))  # that of many others, and of dropped ones
+                    # what a branch holds is left out: only its ref keeps it
+                    oid, objects = commit(text, *line[:1])
+                    objects = {
+                        o: item for o, item in objects.items() if o not in backend_known(backend, line)
+                    }
+                    if line and chance.random() < 0.3:
+                        backend.write({}, [RefUpdate(name, line[0], None)])
+                        del lines[name]
+                    else:
+                        backend.write(objects, [RefUpdate(name, line[0] if line else None, oid)])
+                        lines[name] = [oid, *line]
+                    done += 1
+            return lines
+
+        with ThreadPoolExecutor(5) as pool:
+            pruner = pool.submit(prune)
+            try:
+                written = [future.result() for future in [pool.submit(write, n) for n in range(4)]]
+            finally:
+                stop.set()
+            pruner.result()
+        with opened(place) as backend:
+            expected = {name: line for lines in written for name, line in lines.items()}
+            assert backend.refs() == {name: line[0] for name, line in expected.items()}
+            for name, line in expected.items():
+                assert line_of(backend, name) == line
+            backend.prune(grace=0)
+            assert self.rows(place) == len(reach(Database(backend), backend.refs().values()))
+        assert sum(removed) > 0
+
+
+def backend_known(backend: Any, line: list[Oid]) -> set[Oid]:
+    """Return what the tree of a branch's last commit reaches, which a writer leaves out."""
+    return (
+        set(reach(Database(backend), [parse_commit(backend.read_many(line[:1])[line[0]].data).tree]))
+        if line
+        else set()
+    )
+
+
+def fork(backend: Any, text: str, parent: Oid) -> Oid:
+    """Write a commit on top of another as the branch `OTHER`."""
+    oid, objects = commit(text, parent)
+    backend.write(objects, [RefUpdate(OTHER, None, oid)])
+    return oid
+
+
+def tree_of(backend: Any, oid: Oid) -> Any:
+    tree = parse_commit(backend.read_many([oid])[oid].data).tree
+    return parse_tree(backend.read_many([tree])[tree].data)

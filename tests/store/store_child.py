@@ -1,6 +1,7 @@
 """A user of a store in a process of its own, to be killed or raced by the tests beside it.
 
 store_child.py kill PLACE STEP            write one commit on refs/heads/s/main, die at STEP
+store_child.py prune PLACE STEP           remove all that no ref reaches, die at STEP
 store_child.py append PLACE REF COUNT     append commits to a ref, racing others, and print each id
 store_child.py hold PLACE NAME            take the lock NAME, say so, and wait to be killed
 store_child.py values PLACE NAME COUNT    open the place anew for each of COUNT values, and set it
@@ -37,6 +38,10 @@ def main(action: str, place: str, *rest: str) -> None:
 
         backend.fault = fault
         backend.write(objects, [RefUpdate(MAIN, old, oid)])
+    elif action == "prune":
+        backend = open_database(place).backend
+        backend.fault = lambda step: os.kill(os.getpid(), signal.SIGKILL) if step == rest[0] else None
+        backend.prune(grace=0)
     elif action == "append":
         backend = open_database(place).backend
         ref, count = rest[0], int(rest[1])

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import builtins
+import os
 import socket
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import anyio
 import psycopg
 import pytest
 from building import MAIN, blob, commit, put
+from postgres_proxy import Proxy
 from postgres_server import PostgresServer
 from sql_suite import SQLSuite, line_of, opened
 
@@ -23,7 +27,7 @@ from reactifact.checkpoints import AppendBackend, KVBackend, PostgreSQLKVBackend
 from reactifact.errors import Contention, FormatTooNew, NotAStore, SessionBusy, StoreError
 from reactifact.sessions.stores import open_database
 from reactifact.store.objects import Oid
-from reactifact.store.protocol import RefUpdate
+from reactifact.store.protocol import Pruned, RefUpdate
 
 
 @pytest.fixture
@@ -47,6 +51,8 @@ def ask(dsn: str, statement: str, *values: Any) -> list[Any]:
 
 
 class TestPostgreSQL(SQLSuite):
+    to_version_1 = "UPDATE format SET version = 1"
+
     @pytest.fixture
     def place(self, dsn: str) -> str:
         return dsn
@@ -58,6 +64,9 @@ class TestPostgreSQL(SQLSuite):
     def damage(self, place: str, oid: Oid) -> None:
         query = "UPDATE reactifact.objects SET data = 'otherwise' WHERE oid = %s"
         ask(place, query, bytes.fromhex(oid))
+
+    def ask(self, place: str, statement: str) -> list[tuple[Any, ...]]:
+        return ask(f"{place}?options=-csearch_path%3Dreactifact", statement)
 
 
 def test_it_is_both_kinds_of_backend(dsn: str) -> None:
@@ -132,7 +141,7 @@ class TestWhatIsNoStore:
     def test_tables_of_another_program(self, dsn: str) -> None:
         ask(dsn, "CREATE SCHEMA reactifact")
         ask(dsn, "CREATE TABLE reactifact.sessions (key text, value text)")
-        with pytest.raises(NotAStore, match=r"sessions.*reactifact import"):
+        with pytest.raises(NotAStore, match=r"another program \(sessions\); choose another schema"):
             open_database(dsn)
 
     def test_a_store_of_a_later_version(self, dsn: str) -> None:
@@ -259,6 +268,79 @@ class TestACommitWhoseAnswerIsLost:
                 backend.write(objects, [RefUpdate(MAIN, old, new)])
 
 
+def test_a_user_who_may_not_rewrite_the_tables_is_told(dsn: str) -> None:
+    with opened(dsn) as backend:
+        oid, item = blob(b"loose")
+        backend.write({oid: item})
+    ask(dsn, "DROP ROLE IF EXISTS writer")
+    ask(dsn, "CREATE ROLE writer LOGIN")
+    ask(dsn, "GRANT USAGE ON SCHEMA reactifact TO writer")
+    ask(dsn, "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA reactifact TO writer")
+    with opened(dsn.replace("tester:secret", "writer")) as backend:
+        with pytest.raises(StoreError, match=r"rewriting.*objects.*let the owner"):
+            backend.prune(grace=0, rewrite=True)
+        assert ask(dsn, "SELECT count(*) FROM reactifact.objects") == [(0,)]
+        assert backend.prune(grace=0) == Pruned(0, 0, 0)
+    ask(dsn, "DROP OWNED BY writer")
+
+
+class TestRoundTrips:
+    """How often a call waits for the server, seen on the wire."""
+
+    @pytest.fixture
+    def proxy(self, dsn: str) -> Proxy:
+        return Proxy(dsn)
+
+    @pytest.fixture
+    def backend(self, proxy: Proxy) -> Iterator[Any]:
+        with opened(proxy.dsn) as backend:
+            old: Oid | None = None
+            for number in range(10):  # the connection is there, and statements are prepared
+                old = put(backend, MAIN, str(number), old)
+            yield backend
+
+    def test_a_write_takes_two(self, backend: Any, proxy: Proxy) -> None:
+        old = backend.refs()[MAIN]
+        new, objects = commit("new", old)
+        writes = [
+            (objects, [RefUpdate(MAIN, old, new)]),
+            (objects, [RefUpdate("refs/heads/s/other", None, new), RefUpdate("refs/heads/t/x", None, new)]),
+            (
+                {},
+                [
+                    RefUpdate(MAIN, new, old),
+                    RefUpdate("refs/heads/t/x", new, None),
+                    RefUpdate("refs/heads/t/y", None, old),
+                ],
+            ),
+            (dict(blob(b"%d" % n) for n in range(300)), []),
+        ]
+        for write in writes:
+            before = proxy.round_trips
+            backend.write(*write)
+            assert proxy.round_trips - before == 2
+        before = proxy.round_trips
+        with pytest.raises(Contention):
+            backend.write(objects, [RefUpdate(MAIN, new, new)])
+        assert proxy.round_trips - before == 3  # the others take it back
+
+    def test_after_a_prune_a_write_takes_three(self, backend: Any, proxy: Proxy, dsn: str) -> None:
+        with opened(dsn) as other:
+            oid, item = blob(b"loose")
+            other.write({oid: item})
+            other.prune(grace=0)
+        before = proxy.round_trips
+        put(backend, MAIN, "new", backend.refs()[MAIN])
+        assert proxy.round_trips - before == 1 + 3
+
+    def test_a_read_takes_one(self, backend: Any, proxy: Proxy) -> None:
+        for read in (backend.refs, lambda: backend.read_many(backend.refs().values())):
+            read()
+        before = proxy.round_trips
+        backend.read_many(backend.refs().values())
+        assert proxy.round_trips - before == 2
+
+
 def test_writers_of_the_same_objects_and_refs_in_any_order_do_not_lock_up(dsn: str) -> None:
     names = [f"refs/heads/s{n}/main" for n in range(6)]
     objects = dict(blob(b"%d" % n) for n in range(200))
@@ -324,57 +406,35 @@ def test_threads_share_few_connections(dsn: str) -> None:
     assert ask(dsn, count)[0][0] == 1
 
 
+def test_the_server_of_a_test_run_ends_with_the_run(postgres: PostgresServer) -> None:
+    program = (
+        "import signal; from postgres_server import PostgresServer, binaries\n"
+        "server = PostgresServer(binaries()); print(server.port, server.data, flush=True); signal.pause()"
+    )
+    run = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+    )
+    assert run.stdout is not None
+    port, data = run.stdout.readline().split()
+    folder = Path(data).parent
+    socket.create_connection(("127.0.0.1", int(port))).close()
+    assert folder.exists()
+    run.kill()
+    run.communicate(timeout=60)
+    patience = time.monotonic() + 60
+    while folder.exists() and time.monotonic() < patience:
+        time.sleep(0.05)
+    assert not folder.exists()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", int(port)))
+
+
 def end_connections(dsn: str) -> None:
     ask(
         dsn,
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
         " WHERE datname = current_database() AND pid <> pg_backend_pid()",
     )
-
-
-class Proxy:
-    """Stands between a backend and the server, and can lose the answer to a COMMIT."""
-
-    def __init__(self, dsn: str) -> None:
-        self.loses_answers_to_commit = 0
-        self.refuses_after_a_loss = False
-        self.is_refusing = False
-        self._port = int(dsn.rpartition(":")[2].partition("/")[0])
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        own = self._listener.getsockname()[1]
-        self.dsn = dsn.replace(f":{self._port}/", f":{own}/")
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        while True:
-            client, _ = self._listener.accept()
-            if self.is_refusing:
-                client.close()
-                continue
-            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
-
-    def _serve(self, client: socket.socket) -> None:
-        server = socket.create_connection(("127.0.0.1", self._port))
-        committing = threading.Event()
-
-        def back() -> None:
-            with suppress(OSError):
-                while data := server.recv(65536):
-                    if committing.is_set():
-                        self.loses_answers_to_commit -= 1
-                        self.is_refusing = self.refuses_after_a_loss
-                        break
-                    client.sendall(data)
-            with suppress(OSError):
-                client.shutdown(socket.SHUT_RDWR)
-            client.close()
-
-        thread = threading.Thread(target=back, daemon=True)
-        thread.start()
-        with suppress(OSError):
-            while data := client.recv(65536):
-                if b"COMMIT" in data and self.loses_answers_to_commit:
-                    committing.set()
-                server.sendall(data)
-        server.close()
-        thread.join()

@@ -10,6 +10,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -18,9 +19,11 @@ from sql_suite import SQLSuite, finish, opened, start
 
 from reactifact import SessionStore
 from reactifact.checkpoints import AppendBackend, KVBackend, SQLiteKVBackend
-from reactifact.errors import FormatTooNew, NotAStore, StoreError
+from reactifact.errors import FormatTooNew, NotAStore, StoreBusy, StoreError
 from reactifact.sessions.stores import open_database
+from reactifact.store import sqlite_file
 from reactifact.store.objects import Oid
+from reactifact.store.protocol import Pruned
 
 
 def change(path: Path | str, statement: str, *values: object) -> None:
@@ -32,6 +35,8 @@ def change(path: Path | str, statement: str, *values: object) -> None:
 
 
 class TestSQLite(SQLSuite):
+    to_version_1 = "PRAGMA user_version = 1"
+
     @pytest.fixture
     def place(self, tmp_path: Path) -> str:
         return str(tmp_path / "state.db")
@@ -45,6 +50,13 @@ class TestSQLite(SQLSuite):
 
     def damage(self, place: str, oid: Oid) -> None:
         change(place, "UPDATE objects SET data = ? WHERE oid = ?", b"otherwise", bytes.fromhex(oid))
+
+    def ask(self, place: str, statement: str) -> list[tuple[Any, ...]]:
+        connection = sqlite3.connect(place)
+        with connection:
+            found = connection.execute(statement).fetchall()
+        connection.close()
+        return found
 
 
 @pytest.fixture
@@ -189,6 +201,23 @@ class TestWhatIsNoStore:
 
 
 class TestWhenTheSystemRefuses:
+    def test_a_reader_that_keeps_what_was_removed_in_the_log(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sqlite_file, "BUSY_SECONDS", 0.1)
+        with opened(str(path)) as backend:
+            oid, item = blob(b"loose")
+            backend.write({oid: item})
+            reader = sqlite3.connect(path, isolation_level=None)
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM objects").fetchone()
+            with pytest.raises(StoreBusy, match=r"-wal file still holds.*try again"):
+                backend.prune(grace=0, rewrite=True)
+            reader.execute("COMMIT")
+            reader.close()
+            assert backend.prune(grace=0, rewrite=True) == Pruned(0, 0, 0)
+            assert not (path.parent / "state.db-wal").read_bytes()
+
     def test_a_full_disk(self, path: Path) -> None:
         with opened(str(path)) as backend:
             old = put(backend, MAIN, "one")

@@ -1,0 +1,58 @@
+"""A TCP proxy before a PostgreSQL server: it counts round trips, and can lose the answer to a COMMIT."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import suppress
+
+
+class Proxy:
+    """Stands between a backend and the server of a DSN; connect to its `dsn`."""
+
+    def __init__(self, dsn: str) -> None:
+        self.round_trips = 0
+        """How often the other side was asked and answered before more was asked."""
+        self.loses_answers_to_commit = 0
+        self.refuses_after_a_loss = False
+        self.is_refusing = False
+        self._port = int(dsn.rpartition(":")[2].partition("/")[0])
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        own = self._listener.getsockname()[1]
+        self.dsn = dsn.replace(f":{self._port}/", f":{own}/")
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            client, _ = self._listener.accept()
+            if self.is_refusing:
+                client.close()
+                continue
+            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        server = socket.create_connection(("127.0.0.1", self._port))
+        asked = threading.Event()
+
+        def back() -> None:
+            with suppress(OSError):
+                while data := server.recv(65536):
+                    if self.loses_answers_to_commit and b"COMMIT\0" in data:  # the server has done it
+                        self.loses_answers_to_commit -= 1
+                        self.is_refusing = self.refuses_after_a_loss
+                        break
+                    self.round_trips += asked.is_set()
+                    asked.clear()
+                    client.sendall(data)
+            with suppress(OSError):
+                client.shutdown(socket.SHUT_RDWR)
+            client.close()
+
+        thread = threading.Thread(target=back, daemon=True)
+        thread.start()
+        with suppress(OSError):
+            while data := client.recv(65536):
+                asked.set()
+                server.sendall(data)
+        server.close()
+        thread.join()
