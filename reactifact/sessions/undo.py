@@ -1,7 +1,7 @@
 """Undoing what was done last to a branch: a turn, a merge, an edit, or a compaction.
 
 Where a turn began is told by the branch itself: its commits carry one run id. A compaction is undone from
-the session's operation log, as long as `git gc` has not collected what it folded. The ledger is never
+the session's operation log, as long as neither `git gc` nor a prune has removed what it folded. The ledger is never
 rewound: what was delivered stays delivered, and is not sent again when it is planned again.
 """
 
@@ -150,7 +150,7 @@ def _folded_objects(database: Database, moves: Iterable[RefUpdate]) -> dict[Oid,
                 _walk(database, move.new, present, found)
     except MissingObject as error:
         raise StoreError(
-            f"the compaction cannot be undone: `git gc` has collected what it folded (object "
+            f"the compaction cannot be undone: what it folded was removed by `git gc` or a prune (object "
             f"{error.oid[:12]} is gone); restore a backup or a clone if it is needed"
         ) from error
     return found

@@ -61,7 +61,7 @@ def settle_fork(line: Line) -> None:
     except MissingObject as error:
         raise StaleSession(
             f"the history that fork {line.branch!r} of session {line.session!r} stands on was compacted and "
-            f"collected by `git gc` before the fork was saved: fork the branch again ({error})"
+            f"removed by `git gc` or a prune before the fork was saved: fork the branch again ({error})"
         ) from error
 
 
