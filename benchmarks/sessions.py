@@ -23,7 +23,7 @@ from pydantic import BaseModel
 
 from reactifact import SessionStore
 from reactifact.sessions.stores import Durability, StoreLike
-from reactifact.store.postgres import PostgreSQLKVBackend
+from reactifact.store.sql.postgres import PostgreSQLKVBackend
 
 from .harness import Claim, Report, Row, Settings, alternate, median
 from .subject import Subject, requests

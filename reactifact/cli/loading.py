@@ -23,7 +23,7 @@ from ..store.bundle import BundleBackend, is_bundle
 from ..store.database import Database
 from ..store.kv import FileKVBackend
 from ..store.protocol import ObjectBackend
-from ..store.sqlite import SQLiteKVBackend
+from ..store.sql.sqlite import SQLiteKVBackend
 
 F = TypeVar("F")
 

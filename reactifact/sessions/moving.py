@@ -22,10 +22,10 @@ from ..store.line import MAIN
 from ..store.memory import MemoryBackend
 from ..store.names import is_ledger_ref
 from ..store.objects import GitObject, Oid
-from ..store.postgres import PostgreSQLKVBackend
-from ..store.postgres_published import published_in
 from ..store.protocol import ObjectBackend, RefUpdate
 from ..store.published import Published, published_at
+from ..store.sql.postgres import PostgreSQLKVBackend
+from ..store.sql.postgres_published import published_in
 from ..threads import in_thread
 from . import importing
 from .stores import StoreLike, is_dsn, open_database

@@ -9,10 +9,10 @@ from ..store.bare import GitBackend
 from ..store.database import Database
 from ..store.document_backend import DocumentBackend
 from ..store.kv import KVBackend
-from ..store.postgres import PostgreSQLKVBackend
 from ..store.protocol import Durability as Durability  # callers take it from here
 from ..store.protocol import ObjectBackend
-from ..store.sqlite import SQLiteKVBackend
+from ..store.sql.postgres import PostgreSQLKVBackend
+from ..store.sql.sqlite import SQLiteKVBackend
 
 StoreLike = Any
 """A path, a DSN, or a backend.

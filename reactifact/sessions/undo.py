@@ -1,8 +1,8 @@
 """Undoing what was done last to a branch: a turn, a merge, an edit, or a compaction.
 
 Where a turn began is told by the branch itself: its commits carry one run id. A compaction is undone from
-the session's operation log, as long as neither `git gc` nor a prune has removed what it folded. The ledger is never
-rewound: what was delivered stays delivered, and is not sent again when it is planned again.
+the session's operation log, as long as neither `git gc` nor a prune has removed what it folded. The ledger
+is never rewound: what was delivered stays delivered, and is not sent again when it is planned again.
 """
 
 from __future__ import annotations

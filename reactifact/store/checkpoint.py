@@ -15,7 +15,7 @@ from ..errors import NoCheckpoint, NotAStore
 from ..threads import in_thread
 from . import canonical
 from .files import make_folders, os_errors, remove, sync_folder, write_new
-from .sqlite_file import FileKind, SQLiteFile
+from .sql.sqlite_file import FileKind, SQLiteFile
 
 _CHECKPOINT = FileKind(
     application_id=0x72656370,  # "recp"

@@ -22,7 +22,7 @@ from .kv import KVBackend
 from .names import decode_name, is_cut
 from .objects import GitObject, Oid
 from .protocol import RefUpdate
-from .rows import RefView, check_write, plan_refs
+from .ref_moves import RefView, check_write, plan_refs
 from .thread_locks import ThreadLocks
 
 T = TypeVar("T")

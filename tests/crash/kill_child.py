@@ -30,9 +30,9 @@ from reactifact import SessionStore
 from reactifact.errors import SessionBusy
 from reactifact.sessions.stores import open_database
 from reactifact.store.bare import GitBackend
-from reactifact.store.postgres import PostgreSQLKVBackend
 from reactifact.store.protocol import Prunable
-from reactifact.store.sqlite import SQLiteKVBackend
+from reactifact.store.sql.postgres import PostgreSQLKVBackend
+from reactifact.store.sql.sqlite import SQLiteKVBackend
 
 SESSION = "killed"
 GUEST = "guest-"

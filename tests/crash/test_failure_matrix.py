@@ -30,8 +30,8 @@ from support import action, fsck, git
 
 from reactifact import SessionStore
 from reactifact.errors import FormatTooNew, NotAStore, ReactifactError, SessionBusy, StoreBusy, StoreError
-from reactifact.store import postgres_server, sqlite_file
 from reactifact.store.bare import refs
+from reactifact.store.sql import postgres_server, sqlite_file
 
 LAB = Path(__file__).with_name("failure_lab.py")
 CHILD = Path(__file__).with_name("failure_child.py")

@@ -68,8 +68,8 @@ TAKING = {
 
 SOURCES = {
     "git": ["bare/*.py"],
-    "sqlite": ["sqlite*.py", "sql.py", "rows.py"],
-    "postgres": ["postgres*.py", "sql.py", "rows.py"],
+    "sqlite": ["sql/sqlite*.py", "sql/backend.py", "sql/pruning.py"],
+    "postgres": ["sql/postgres*.py", "sql/backend.py", "sql/pruning.py"],
 }
 POINTS = 300  # of each store, beside those of its making
 ROUND = 10  # kills of one store

@@ -9,8 +9,8 @@ from conformance import BackendConformance, OpenBackend
 
 from reactifact.store.bare import GitBackend
 from reactifact.store.memory import MemoryBackend
-from reactifact.store.postgres import PostgreSQLKVBackend
-from reactifact.store.sqlite import SQLiteKVBackend
+from reactifact.store.sql.postgres import PostgreSQLKVBackend
+from reactifact.store.sql.sqlite import SQLiteKVBackend
 
 
 class TestMemory(BackendConformance):

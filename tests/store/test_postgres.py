@@ -103,7 +103,7 @@ def test_without_the_driver_the_way_to_get_it_is_named(monkeypatch: pytest.Monke
         return real(name, *rest)
 
     for name in ("postgres_server", "postgres_locks"):
-        monkeypatch.delitem(sys.modules, f"reactifact.store.{name}", raising=False)
+        monkeypatch.delitem(sys.modules, f"reactifact.store.sql.{name}", raising=False)
     monkeypatch.setattr(builtins, "__import__", refuse)
     with pytest.raises(ImportError, match=r'PostgreSQLKVBackend.*extra `pg`.*pip install "reactifact\[pg\]"'):
         PostgreSQLKVBackend("postgresql://host/database")

@@ -21,9 +21,9 @@ from reactifact import SessionStore
 from reactifact.checkpoints import AppendBackend, KVBackend, SQLiteKVBackend
 from reactifact.errors import FormatTooNew, NotAStore, StoreBusy, StoreError
 from reactifact.sessions.stores import open_database
-from reactifact.store import sqlite_file
 from reactifact.store.objects import Oid
 from reactifact.store.protocol import Pruned
+from reactifact.store.sql import sqlite_file
 
 
 def change(path: Path | str, statement: str, *values: object) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..published import Published, published_in_rows
 from .postgres_driver import driver
-from .published import Published, published_in_rows
 
 if TYPE_CHECKING:
     from .postgres_server import Connection

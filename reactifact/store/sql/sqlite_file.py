@@ -15,8 +15,8 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 from urllib.parse import quote
 
-from ..errors import FormatTooNew, NotAStore, StoreBusy, StoreError
-from .files import disk_trouble, way_out
+from ...errors import FormatTooNew, NotAStore, StoreBusy, StoreError
+from ..files import disk_trouble, way_out
 
 BUSY_SECONDS = 60.0
 """How long a write waits for the writes of other processes."""

@@ -18,7 +18,7 @@ import psycopg
 from psycopg import errors as pg
 from psycopg.conninfo import conninfo_to_dict
 
-from ..errors import Contention, NotAStore, StoreBusy, StoreError
+from ...errors import Contention, NotAStore, StoreBusy, StoreError
 
 T = TypeVar("T")
 Connection = psycopg.Connection[Any]

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from ..errors import MissingObject
-from ..threads import in_thread
-from .checks import check_durability, check_oid
-from .kv import AppendBackend
-from .names import encode_name
-from .objects import GitObject, Oid
-from .protocol import Durability, Pruned
+from ...errors import MissingObject
+from ...threads import in_thread
+from ..checks import check_durability, check_oid
+from ..kv import AppendBackend
+from ..names import encode_name
+from ..objects import GitObject, Oid
+from ..protocol import Durability, Pruned
 from .pruning import HeldTables, Oids, prune, reach
 from .rows import name_range, object_of, value_of, value_row
 

@@ -14,8 +14,11 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..errors import Contention, FormatTooNew, NotAStore, StoreError
-from .objects import GitObject, Oid
+from ...errors import Contention, FormatTooNew, NotAStore, StoreError
+from ..objects import GitObject, Oid
+from ..protocol import Durability, Pruned, RefUpdate
+from ..ref_moves import RefQuestions, RefView, check_write, plan_refs, ref_questions
+from .backend import SQLBackend
 from .postgres_driver import driver
 from .postgres_published import PUBLISHED_TABLE, published_rows
 from .postgres_statements import Statements
@@ -28,22 +31,8 @@ from .postgres_transactions import (
     undone_unless_ended,
     vacuum,
 )
-from .protocol import Durability, Pruned, RefUpdate
 from .pruning import HeldTables, Oids
-from .rows import (
-    SCHEMA_VERSION,
-    ObjectRow,
-    RefQuestions,
-    RefView,
-    batches,
-    check_write,
-    object_row,
-    plan_refs,
-    ref_questions,
-    referred_beyond,
-    require_known,
-)
-from .sql import SQLBackend
+from .rows import SCHEMA_VERSION, ObjectRow, batches, object_row, referred_beyond, require_known
 
 if TYPE_CHECKING:
     from .postgres_server import Connection

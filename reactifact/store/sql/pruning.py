@@ -15,8 +15,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any
 
-from .objects import GitObject, Oid, references
-from .protocol import Pruned
+from ..objects import GitObject, Oid, references
+from ..protocol import Pruned
 from .rows import batches
 
 Oids = set[Oid]

@@ -15,9 +15,9 @@ from typing import Any
 
 import psycopg
 
-from ..errors import SessionBusy
+from ...errors import SessionBusy
+from ..thread_locks import ThreadLocks
 from .postgres_server import Connection, Server, is_lost
-from .thread_locks import ThreadLocks
 
 _FIRST_PAUSE = 0.005
 _LONGEST_PAUSE = 0.1

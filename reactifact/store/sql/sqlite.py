@@ -13,23 +13,14 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
-from .files import os_errors
-from .locks import LockFolder
-from .objects import GitObject, Oid
-from .protocol import Durability, Pruned, RefUpdate
+from ..files import os_errors
+from ..locks import LockFolder
+from ..objects import GitObject, Oid
+from ..protocol import Durability, Pruned, RefUpdate
+from ..ref_moves import RefView, check_write, plan_refs, ref_questions
+from .backend import SQLBackend
 from .pruning import HeldTables, ObjectsOf, Oids
-from .rows import (
-    SCHEMA_VERSION,
-    RefView,
-    batches,
-    check_write,
-    object_row,
-    plan_refs,
-    ref_questions,
-    referred_beyond,
-    require_known,
-)
-from .sql import SQLBackend
+from .rows import SCHEMA_VERSION, batches, object_row, referred_beyond, require_known
 from .sqlite_file import FileKind, SQLiteFile
 
 _PRUNING = (

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from .objects import Oid
+from ..objects import Oid
 from .postgres_statements import Statements
 from .pruning import HeldTables, ObjectsOf
 from .rows import batches

@@ -1,0 +1,1 @@
+"""Stores in the tables of a database: SQLite and PostgreSQL, and what they have in common."""
