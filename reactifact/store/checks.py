@@ -1,4 +1,4 @@
-"""What every backend refuses alike: malformed ref names, objects under a wrong id, refs in the way.
+"""What every backend refuses alike: malformed ref names, objects absent or under a wrong id, refs in the way.
 
 Pure functions over names and bytes. It knows nothing of where refs and objects live, nor of how
 ids are encoded into ref names.
@@ -7,9 +7,9 @@ ids are encoded into ref names.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
-from ..errors import InvalidName, StoreError
+from ..errors import InvalidName, MissingObject, StoreError
 from .objects import GitObject, Oid, object_id
 from .protocol import Durability
 
@@ -69,6 +69,17 @@ def check_objects(objects: Mapping[Oid, GitObject]) -> None:
                 f"the {item.kind} handed in as {oid} is {actual}: nothing was written; "
                 f"take ids from object_id()"
             )
+
+
+def taken(objects: Mapping[Oid, GitObject], oids: Iterable[Oid], location: str) -> dict[Oid, GitObject]:
+    """Return the objects of some ids. Raises `MissingObject` for the first that is absent."""
+    found: dict[Oid, GitObject] = {}
+    for oid in oids:
+        item = objects.get(oid)
+        if item is None:
+            raise MissingObject(oid, location)
+        found[oid] = item
+    return found
 
 
 def parent_names(name: str) -> Iterator[str]:

@@ -12,10 +12,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-import anyio
 from anyio import from_thread, to_thread
 
-from ..errors import MissingObject, StoreError
+from ..errors import StoreError
+from ..threads import is_on_loop
+from .checks import taken
 from .database import Database
 from .documents import checked_document, decode_object, encode_object, new_document, reach
 from .kv import KVBackend
@@ -69,13 +70,7 @@ class DocumentBackend:
 
     def read_many(self, oids: Iterable[Oid]) -> dict[Oid, GitObject]:
         """Return every object asked for, of the sessions that were read. Raises `MissingObject`."""
-        found: dict[Oid, GitObject] = {}
-        for oid in oids:
-            item = self._objects.get(oid)
-            if item is None:
-                raise MissingObject(oid, self.location)
-            found[oid] = item
-        return found
+        return taken(self._objects, oids, self.location)
 
     def refs(self, prefix: str = "refs/") -> dict[str, Oid]:
         """Return the refs whose full name starts with `prefix`, in order of name.
@@ -83,7 +78,7 @@ class DocumentBackend:
         On the event loop, where nothing can be waited for, as they were when last read.
         """
         one = _session_of_prefix(prefix)
-        if not _is_on_event_loop():
+        if not is_on_loop():
             names = self._stored() if one is None else [one]
             for name in names:
                 self._read(name)
@@ -209,11 +204,3 @@ def _session_of_prefix(prefix: str) -> str | None:
     parts = prefix.split("/")
     whole = 5 if parts[1:2] == ["reactifact"] else 4
     return _session_of(prefix) if len(parts) >= whole and parts[0] == "refs" else None
-
-
-def _is_on_event_loop() -> bool:
-    try:
-        anyio.get_current_task()
-    except RuntimeError:
-        return False
-    return True

@@ -11,10 +11,10 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from ..errors import Contention, MissingObject
-from .checks import check_objects, check_oid, check_ref_name, name_in_the_way, parent_names
+from .checks import taken
 from .objects import GitObject, Oid
 from .protocol import RefUpdate
+from .ref_moves import RefView, check_write, plan_refs, ref_questions
 from .thread_locks import ThreadLocks
 
 
@@ -40,13 +40,7 @@ class MemoryBackend:
 
     def read_many(self, oids: Iterable[Oid]) -> dict[Oid, GitObject]:
         """Return every object asked for. Raises `MissingObject` for the first that is absent."""
-        found: dict[Oid, GitObject] = {}
-        for oid in oids:
-            item = self._objects.get(oid)
-            if item is None:
-                raise MissingObject(oid, self.location)
-            found[oid] = item
-        return found
+        return taken(self._objects, oids, self.location)
 
     def refs(self, prefix: str = "refs/") -> dict[str, Oid]:
         """Return the refs whose full name starts with `prefix`, in order of name."""
@@ -64,15 +58,12 @@ class MemoryBackend:
 
         Raises `Contention`, `MissingObject`, `InvalidName` or `StoreError`; nothing is changed then.
         """
-        check_objects(objects)
-        for update in updates:
-            check_ref_name(update.name)
+        check_write(objects, updates)
         with self._mutex:
-            planned = dict[str, Oid | None]()
-            for update in updates:
-                self._plan(update, objects, planned)
+            view = RefView(self.location, self._refs, self._objects.keys(), self._around(objects, updates))
+            changes = plan_refs(view, objects, updates)
             self._objects.update(objects)
-            for name, oid in planned.items():
+            for name, oid in changes.items():
                 self._set(name, oid)
 
     @contextmanager
@@ -87,34 +78,14 @@ class MemoryBackend:
     def close(self) -> None:
         """Do nothing: the objects live as long as the backend does."""
 
-    def _plan(
-        self, update: RefUpdate, objects: Mapping[Oid, GitObject], planned: dict[str, Oid | None]
-    ) -> None:
-        name, expected, new = update
-        current = planned[name] if name in planned else self._refs.get(name)
-        if current != expected:
-            raise Contention(
-                f"ref {name} in {self.location} holds {current or 'nothing'}, not "
-                f"{expected or 'nothing'}: somebody moved it; load it again and retry"
-            )
-        if new is not None:
-            check_oid(new)
-            if new not in objects and new not in self._objects:
-                raise MissingObject(new, self.location)
-            if current is None:
-                self._refuse_name_in_the_way(name, planned)
-        planned[name] = new
-
-    def _refuse_name_in_the_way(self, name: str, planned: Mapping[str, Oid | None]) -> None:
-        def exists(other: str) -> bool:
-            return (planned[other] if other in planned else self._refs.get(other)) is not None
-
-        below = name + "/"
-        stored = self._names[bisect_left(self._names, below) : bisect_left(self._names, name + "0")]
-        beneath = [*stored, *(other for other in planned if other.startswith(below))]
-        for other in (*parent_names(name), *beneath):
-            if exists(other):
-                raise name_in_the_way(name, other, self.location)
+    def _around(self, objects: Mapping[Oid, GitObject], updates: Sequence[RefUpdate]) -> set[str]:
+        """Return the refs that may be in the way of those that a write creates."""
+        asked = ref_questions(objects, updates)
+        found = {name for name in asked.parents if name in self._refs}
+        for name in asked.created:
+            first, last = bisect_left(self._names, f"{name}/"), bisect_left(self._names, f"{name}0")
+            found.update(self._names[first:last])
+        return found
 
     def _set(self, name: str, oid: Oid | None) -> None:
         known = name in self._refs

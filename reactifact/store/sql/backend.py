@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from ...errors import MissingObject
 from ...threads import in_thread
-from ..checks import check_durability, check_oid
+from ..checks import check_durability, check_oid, taken
 from ..kv import AppendBackend
 from ..names import encode_name
 from ..objects import GitObject, Oid
@@ -163,11 +162,7 @@ class SQLBackend(AppendBackend):
         """Tidy up after a prune; with `rewrite`, leave no byte of removed rows in the tables."""
 
     def _objects_of(self, wanted: list[Oid], rows: Iterable[Sequence[Any]]) -> dict[Oid, GitObject]:
-        found = dict(object_of(row, self.location) for row in rows)
-        for oid in wanted:
-            if oid not in found:
-                raise MissingObject(oid, self.location)
-        return found
+        return taken(dict(object_of(row, self.location) for row in rows), wanted, self.location)
 
     def _step(self, name: str) -> None:
         if self.fault is not None:
