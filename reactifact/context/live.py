@@ -81,7 +81,7 @@ class LiveContext:
         then gets is noted as ever. Raises `TypeError` for anything else, `InvalidName`,
         `MissingObject`.
         """
-        await preloading.preload(self, wanted)
+        await preloading.preload(self.working, wanted)
 
     def update(self, id: str, new_data: BaseModel) -> Artifact[Any] | None:
         """Replace the data of an artifact; equal data changes nothing; `None` when absent."""

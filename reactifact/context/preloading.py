@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
@@ -20,27 +19,13 @@ from ..store.objects import TREE_MODE, GitObject, Oid, parse_tree
 from ..store.state import State, Stored
 from ..threads import in_thread
 from .encoding import ACTION_TYPE, check_text, is_subtype
-
-if TYPE_CHECKING:
-    from .context import Context
-    from .live import LiveContext
-    from .working import Working
+from .working import Working
 
 Levels = Generator[Mapping[Place, Oid], None, None]
 """Yields, level by level, what is to be read next; it goes on when that is there."""
 
 
-def loop_reads(context: Context) -> int:
-    """Return how many single objects were read from the store while an event loop waited for them.
-
-    All contexts of an opened store (`SessionStore`, `BranchStore`) count together, from its opening
-    on. Each is a look-up that found its object neither in the cache nor preloaded: next to nothing
-    on a local store, a round trip on a remote one, which `await context.preload(...)` saves.
-    """
-    return context.line.database.loop_reads
-
-
-async def preload(context: LiveContext, wanted: Iterable[str | type[BaseModel]]) -> None:
+async def preload(working: Working, wanted: Iterable[str | type[BaseModel]]) -> None:
     """Read artifacts by id, and all of some types, ahead. See `LiveContext.preload`."""
     ids: list[str] = []
     models: list[type[BaseModel]] = []
@@ -54,7 +39,6 @@ async def preload(context: LiveContext, wanted: Iterable[str | type[BaseModel]])
             raise TypeError(f"preload takes artifact ids and model classes, not {one!r}")
     if not ids and not models:
         return
-    working = context.working
     request = _Request.of(working, ids, models)
     state, ledger = await in_thread(request.read)
     working.state.objects.hold(state.places, state.objects)

@@ -1,6 +1,6 @@
 """The truth table of a merge: one test a row of `docs/branching.md`, under the row's name.
 
-The docstring of each test is the row: the case, an arrow, the result. `tests/docs/test_branching_page.py`
+The docstring of each test is the row: the case, an arrow, the result. `tests/docs/test_pages_of_rows.py`
 holds the page and this file together. Each row is merged in both directions.
 """
 

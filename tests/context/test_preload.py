@@ -22,7 +22,7 @@ from reactifact import (
     create_agent,
     produce,
 )
-from reactifact.context.preloading import loop_reads
+from reactifact.context.counters import loop_reads
 from reactifact.errors import InvalidName
 from reactifact.store import database as caches
 
