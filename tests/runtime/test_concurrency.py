@@ -8,9 +8,11 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterable
+from contextvars import ContextVar
 from pathlib import Path
 from typing import ClassVar
 
+import anyio
 import pytest
 from pydantic import BaseModel
 from support import trigger_of
@@ -114,6 +116,55 @@ async def test_the_common_limit_holds_for_agents_with_limits_of_their_own() -> N
     await Runtime(context, agents=agents, max_concurrency=4).arun()
     assert running.most["all"] == 4
     assert max(running.most["first"], running.most["second"]) <= 3
+
+
+async def test_the_limits_of_all_agents_are_used_up_while_there_is_work() -> None:
+    context, clock = with_jobs(6)
+    running = Running()
+    agents = [
+        running.agent("narrow", clock, [3.0, 1.0, 1.0, 1.0, 1.0, 1.0], limit=1),
+        running.agent("wide", clock, [1.0] * 6, limit=2),
+    ]
+    await Runtime(context, agents=agents, max_concurrency=3).arun()
+    assert running.most == {"narrow": 1, "wide": 2, "all": 3}
+    assert clock.monotonic() == 8.0  # of the narrow one's work, one after another
+
+
+async def test_work_that_waits_for_its_place_is_no_task_yet() -> None:
+    context, clock = with_jobs(50)
+    before = len(anyio.get_running_tasks())
+    tasks: list[int] = []
+
+    @produce(Done)
+    async def work(call: ProduceCall) -> None:
+        await clock.sleep(1.0)
+        tasks.append(len(anyio.get_running_tasks()) - before)
+
+    agent = create_agent("worker", consumes=[Consume(Job)], produces=[work])
+    await Runtime(context, agents=[agent], max_concurrency=4).arun()
+    assert len(tasks) == 50
+    assert max(tasks) <= 4 + 2  # those of the clock beside those of the work
+
+
+noticed: ContextVar[int | None] = ContextVar("noticed", default=None)
+
+
+async def test_what_an_execution_leaves_in_context_variables_is_not_the_next_ones() -> None:
+    context, clock = with_jobs(12)
+    seen: list[int | None] = []
+
+    @produce(Done)
+    async def work(call: ProduceCall) -> None:
+        seen.append(noticed.get())
+        noticed.set(trigger_of(call).data.number)
+        await clock.sleep(1.0)
+        assert noticed.get() == trigger_of(call).data.number
+
+    noticed.set(-1)
+    agent = create_agent("worker", consumes=[Consume(Job)], produces=[work])
+    await Runtime(context, agents=[agent], max_concurrency=3).arun()
+    assert seen == [-1] * 12
+    assert noticed.get() == -1
 
 
 async def test_without_limits_executions_run_one_after_another() -> None:
