@@ -279,6 +279,8 @@ class History(RuleBasedStateMachine):
             last is None
             or f"refs/heads/s/{name}" not in last.refs
             or any(last.tips.get(other) is not branch.tip for other, branch in self.model.items())
+            # a checkout that drops no commit moves a branch all the same: it empties the queue
+            or any(held[ref] != oid for ref, oid in last.refs.items())
         ):
             return  # some branches would stay compacted: the model has one history for all
         try:
