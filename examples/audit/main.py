@@ -14,6 +14,7 @@ import click
 from reactifact import Context, Runtime, RuntimeResources, SessionStore
 from reactifact.audit import build_report, context_hash
 from reactifact.checkpoints import InMemoryKVBackend
+from reactifact.errors import NotAStore
 from reactifact.replay import verify_history
 
 from .agents import agents
@@ -70,7 +71,10 @@ def _show_audit(context: Context) -> None:
 @click.option("--store", "path", type=click.Path(), help="A bare repository, made when absent.")
 def main(path: str | None) -> None:
     """Run the example."""
-    anyio.run(run, path)
+    try:
+        anyio.run(run, path)
+    except NotAStore as error:
+        raise click.UsageError(str(error)) from error
 
 
 if __name__ == "__main__":

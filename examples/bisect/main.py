@@ -18,6 +18,7 @@ import click
 from reactifact import Runtime, SessionStore
 from reactifact.branching import BranchStore
 from reactifact.checkpoints import InMemoryKVBackend
+from reactifact.errors import NotAStore
 
 from .books import ACCOUNT, Payment, balances, bookkeeper
 
@@ -94,7 +95,10 @@ def git_commands(path: str) -> list[str]:
 @click.option("--store", "path", type=click.Path(), help="A bare repository, made when absent.")
 def main(path: str | None) -> None:
     """Run the example."""
-    anyio.run(run, path)
+    try:
+        anyio.run(run, path)
+    except NotAStore as error:
+        raise click.UsageError(str(error)) from error
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import click
 from reactifact import MergeConflict, Runtime, SessionStore
 from reactifact.branching import BranchStore
 from reactifact.checkpoints import InMemoryKVBackend
+from reactifact.errors import NotAStore
 from reactifact.merging import ConflictDetail
 
 from .shop import CATALOGUE, Goal, Product, strategies
@@ -124,7 +125,10 @@ async def run(path: str | None) -> None:
 @click.option("--store", "path", type=click.Path(), help="A bare repository, made when absent.")
 def main(path: str | None) -> None:
     """Run the example."""
-    anyio.run(run, path)
+    try:
+        anyio.run(run, path)
+    except NotAStore as error:
+        raise click.UsageError(str(error)) from error
 
 
 if __name__ == "__main__":

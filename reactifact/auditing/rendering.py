@@ -34,8 +34,9 @@ def report_from_json(text: str | bytes) -> AuditReport:
         record["provenance"] = [_entry(entry) for entry in record["provenance"]]
         return AuditReport(**{name: record[name] for name in _names(AuditReport) if name in record})
     except (KeyError, TypeError, ValueError) as error:
+        cause = f"it has no {error}" if isinstance(error, KeyError) else str(error)
         raise ValueError(
-            f"this is no audit report ({error}): give the JSON that `reactifact audit --json` printed"
+            f"this is no audit report ({cause}): give the JSON that `reactifact audit --json` printed"
         ) from error
 
 

@@ -1,8 +1,8 @@
 """The command line: reading a store, for people and for scripts.
 
 Owns the program `reactifact`: its verbs, its exit codes, the environment it reads. Only `branch`,
-`import` and `prune` change a store. What is shown is collected by the layers below; a verb chooses and
-prints.
+`export`, `import` and `prune` change a store. What is shown is collected by the layers below; a verb
+chooses and prints.
 """
 
 from __future__ import annotations
@@ -49,14 +49,24 @@ def _version() -> str:
 @click.version_option(_version(), "-V", "--version", prog_name=PROGRAM)
 @click.pass_context
 def cli(click_context: click.Context) -> None:
-    """Read the state of agents from a store, a bare git repository.
+    """Read the state of agents from a store.
 
-    Nothing is changed but by `branch save`, `branch merge`, `export`, `import` and `prune`, and the classes
-    of the artifacts are not needed. Verbs that print tables take --json. Exit codes: 0, or 2 with one
-    line on stderr for a path, session or commit that is not there (1 from graph, context, branch,
-    replay, audit and verify, also for what does not match). `sessions` and `outbox` go on past a branch
-    that cannot be read, name it on stderr and end with 2. A STORE may be a bundle where it is only
-    read. Colour is used on a terminal only, and not at all where NO_COLOR is set.
+    A STORE is the path of a bare git repository, the path of a SQLite file (.db, .sqlite, .sqlite3), or
+    the postgresql:// DSN of a PostgreSQL database; where it is only read, also a bundle, the file that
+    `bundle` or `export` made. The classes of the artifacts are not needed. Nothing is changed but by
+    `branch` (save, merge), `export`, `import` and `prune`.
+
+    \b
+    Exit codes:
+      0  done, and what was checked matches
+      1  graph, context, branch, replay, audit, verify: something does not
+         match, is in conflict or is not there
+      2  wrong arguments, or a store, session or commit that is not there
+         or cannot be read
+
+    Errors are one line on stderr; wrong arguments come with a line of usage. `sessions` and `outbox` go
+    on past a branch that cannot be read, and name it on stderr. Colour is used on a terminal only, and
+    not at all where NO_COLOR is set.
     """
     if click_context.invoked_subcommand is None:
         verbs = " | ".join(cli.commands)
@@ -102,7 +112,7 @@ def _run(arguments: list[str]) -> int:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return _INTERRUPTED
-    except ReactifactError as error:
+    except (ReactifactError, ImportError) as error:  # an ImportError: a DSN, and its driver is not installed
         to_stderr(f"{PROGRAM}: {one_line(str(error))}")
         return FAILED
     return 0

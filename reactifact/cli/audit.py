@@ -7,10 +7,10 @@ import click
 from ..auditing.checking import verify_report
 from ..auditing.rendering import report_from_json, report_to_json, report_to_markdown
 from ..auditing.report import report_of
-from ..errors import ReactifactError
+from ..errors import ReactifactError, UnknownRevision
 from ..replaying.state import view_of
 from ..store.revisions import find_head
-from .common import line, one_line, plain, print_json, to_stderr
+from .common import counted, line, one_line, plain, print_json, to_stderr
 from .loading import backend_option, find_models, models_option, stored_at
 
 NOT_THERE = 1
@@ -23,7 +23,12 @@ DIFFERS = 1
 @click.argument("artifact")
 @click.option("--branch", help="The branch, by its name alone; default: main.")
 @click.option("--version", type=click.IntRange(min=0), help="The version; default: the newest state.")
-@click.option("--relation", "relations", multiple=True, help="Follow this kind only (several times: these).")
+@click.option(
+    "--relation",
+    "relations",
+    multiple=True,
+    help="Follow relations of this name only (several times: these).",
+)
 @click.option("--reads", is_flag=True, help="Follow what the commits read, too.")
 @click.option("--json", "form", flag_value="json", help="Print JSON, which `verify` checks later.")
 @click.option(
@@ -49,12 +54,18 @@ def audit(
 
     Each artifact comes with its hashes, the commit and the agent that wrote it, the version of the
     agent's code, what it reacted to and read, the model calls behind it, and, of a fact that was put
-    there directly, who did. STORE may be a bundle. Exit code 1 for what is not there.
+    there directly, who did. STORE may be a bundle. Exit code 1 for a session, branch, version or artifact
+    that is not there, 2 for a store that is not there.
     """
     find = find_models(models)
     with stored_at(path, backend, read_only=True) as database:
         try:
             view = view_of(database, find_head(database, session, branch), version, find)
+            if view.working.state.stored(artifact) is None:
+                place = f"{view.line.session}/{view.line.branch}"
+                raise UnknownRevision(
+                    f"{place} holds no artifact {artifact!r}; `reactifact context` draws all"
+                )
             report = report_of(view, artifact, relations=relations or None, reads=reads)
         except (LookupError, ValueError) as error:
             text = error.args[0] if isinstance(error, KeyError) else str(error)
@@ -107,7 +118,8 @@ def verify(
             }
         )
     elif found.ok:
-        line(f"the store bears the report out: {found.entries} artifacts, every hash, commit and relation")
+        checked = counted(found.entries, "artifact")
+        line(f"the store bears the report out: {checked}, every hash, commit and relation")
     else:
         line(plain(f"DIFFERS: {found.differences[0]}"))
         if len(found.differences) > 1:

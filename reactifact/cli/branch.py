@@ -55,6 +55,12 @@ def branch(
 ) -> None:
     """List the branches of SESSION, save its state as branch NAME, or merge two of its branches.
 
+    \b
+    branch STORE SESSION list                      the branches beside main
+    branch STORE SESSION save NAME                 main as it is now, as NAME
+    branch STORE SESSION merge NAME                NAME into main
+    branch STORE SESSION merge A --into B --as C   A into a copy of B named C
+
     A merge is three-way, by artifact, all or nothing; nothing is sent to the outside world. Exit
     code 1, and nothing is written, for a store, session or branch that is not there and for a
     conflict.
@@ -91,6 +97,8 @@ def _work(
     taken = source or name
     if not taken:
         raise click.UsageError("merge needs the branch that is taken over: --source NAME")
+    if taken == (into or MAIN):
+        raise click.UsageError(f"{taken} cannot be merged into itself: name two branches")
     return partial(_merge, session=session, into=into or MAIN, source=taken, saved_as=saved_as)
 
 
@@ -123,7 +131,8 @@ async def _merge(
     target.merge(other, **options)
     await store.save_branch(target, session_id=session, name=saved_as or into)
     if target.version == before:
-        return [f"{plain(source)} holds nothing that {plain(into)} does not: nothing was merged"]
+        saved = f"; saved {plain(into)} as {plain(saved_as)}" if saved_as and saved_as != into else ""
+        return [f"{plain(source)} holds nothing that {plain(into)} does not: nothing was merged{saved}"]
     return [
         f"merged {plain(source)} into {plain(into)}, saved as {plain(saved_as or into)} (v{target.version})"
     ]

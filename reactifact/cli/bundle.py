@@ -6,7 +6,7 @@ import click
 
 from ..errors import ReactifactError
 from ..replaying.bundling import bundle_session
-from .common import line, plain
+from .common import counted, line, plain
 from .loading import backend_option, stored_at
 
 
@@ -14,7 +14,7 @@ from .loading import backend_option, stored_at
 @click.argument("path", metavar="STORE")
 @click.argument("session")
 @click.option("-o", "--output", metavar="FILE", required=True, help="Where to write it; replaced if there.")
-@click.option("--recording", metavar="FILE", help="The recording of ReplayLLM, to carry along.")
+@click.option("--recording", metavar="FILE", help="The model calls that ReplayLLM recorded, to carry along.")
 @backend_option
 def bundle(path: str, session: str, output: str, recording: str | None, backend: str) -> None:
     """Pack the history of SESSION, with its branches, tags and deliveries, into one git bundle.
@@ -26,7 +26,12 @@ def bundle(path: str, session: str, output: str, recording: str | None, backend:
     with stored_at(path, backend, read_only=True) as database:
         try:
             made = bundle_session(database, session, output, recording=recording)
-        except (OSError, ValueError) as error:
+        except OSError as error:  # the disk's are StoreError: what is left is the recording
+            raise ReactifactError(
+                f"the recording {recording} cannot be read ({error.strerror}): check its path"
+            ) from error
+        except ValueError as error:
             raise ReactifactError(str(error)) from error
     branches = sum(name.startswith("refs/heads/") for name in made.refs)
-    line(plain(f"{output}: {made.objects} objects, {branches} branches and ledgers, {made.size} bytes"))
+    objects, lines = counted(made.objects, "object"), counted(branches, "branch", "branches and ledgers")
+    line(plain(f"{output}: {objects}, {lines}, {made.size} bytes"))

@@ -170,6 +170,11 @@ def one_line(text: str) -> str:
     return plain(" ".join(text.split()))
 
 
+def counted(count: int, noun: str, several: str = "") -> str:
+    """Return a number with its noun: `1 commit`, `2 commits`, `2 branches`."""
+    return f"{count} {noun if count == 1 else several or noun + 's'}"
+
+
 def short(oid: Oid | str) -> str:
     """Return the first digits of an id."""
     return oid[:SHORT]

@@ -19,10 +19,10 @@ from pydantic import BaseModel
 from ..authoring.agents import Agent
 from ..context.types import known_model
 from ..errors import StoreError
+from ..sessions.stores import is_dsn, open_database
 from ..store.bundle import BundleBackend, is_bundle
 from ..store.database import Database
 from ..store.kv import FileKVBackend
-from ..store.protocol import ObjectBackend
 from ..store.sql.sqlite import SQLiteKVBackend
 
 F = TypeVar("F")
@@ -37,7 +37,8 @@ class NoSessionStore(StoreError):
 
 def backend_option(function: F) -> F:
     """Add `--backend`."""
-    text = f"What the store is; auto: SQLite for {', '.join(SQLITE_SUFFIXES)}, else a bare git repository."
+    endings = ", ".join(SQLITE_SUFFIXES)
+    text = f"What the path is; auto: a SQLite file for {endings}, else a bare git repository. Not for a DSN."
     option = click.option("--backend", type=click.Choice(BACKENDS), default="auto", help=text)
     return option(function)  # type: ignore[type-var]  # a function or a command, and the same comes back
 
@@ -62,6 +63,15 @@ def open_store(
     return FileKVBackend(path, create=create, read_only=read_only)
 
 
+def without_password(place: str) -> str:
+    """Return a path as it is, a DSN without its password and its parameters, which may hold one too."""
+    if "://" not in place:
+        return place
+    scheme, _, rest = place.partition("://")
+    user, at, host = rest.partition("?")[0].rpartition("@")
+    return f"{scheme}://{user.partition(':')[0]}{at}{host}"
+
+
 def bundle_at(path: str) -> Database | None:
     """Return what a bundle holds, `None` for a path that is none. Raises `NotAStore` for a damaged one."""
     return Database(BundleBackend(path)) if is_bundle(path) else None
@@ -70,16 +80,22 @@ def bundle_at(path: str) -> Database | None:
 @contextmanager
 def stored_at(path: str, backend: str, *, read_only: bool) -> Iterator[Database]:
     """Open a store, or a bundle, that is there; nothing is made. Raises `NoSessionStore`."""
-    opened: ObjectBackend
     try:
-        bundle = bundle_at(path)
-        opened = bundle.backend if bundle else open_store(path, backend, create=False, read_only=read_only)
+        opened = bundle_at(path) or _opened(path, backend, read_only=read_only)
     except (StoreError, OSError) as error:
-        raise NoSessionStore(f"no session store at {path}: {error}") from error
+        raise NoSessionStore(f"no session store at {without_password(path)}: {error}") from error
     try:
-        yield Database(opened)
+        yield opened
     finally:
-        opened.close()
+        opened.backend.close()
+
+
+def _opened(path: str, backend: str, *, read_only: bool) -> Database:
+    if backend == "auto":
+        return open_database(path, create=False, read_only=read_only)
+    if is_dsn(path):
+        raise NoSessionStore(f"a DSN is a PostgreSQL store: leave out --backend {backend}")
+    return Database(open_store(path, backend, create=False, read_only=read_only))
 
 
 # -- models --------------------------------------------------------------------------------------
@@ -117,24 +133,32 @@ def load_agents(target: str) -> list[Agent]:
     if not attribute:
         found = _agents_of(module)
         if not found:
-            raise SystemExit(f"module {name!r} holds no agents: name what makes them, as in {name}:ATTRIBUTE")
+            raise SystemExit(
+                f"reactifact: module {name!r} holds no agents: "
+                f"name an agent or a list of agents, as in {name}:ATTRIBUTE"
+            )
         return found
     value: Any = module
     for part in attribute.split("."):
         if not hasattr(value, part):
-            raise SystemExit(f"module {name!r} has no {attribute!r}: check the name after the colon")
+            raise SystemExit(
+                f"reactifact: module {name!r} has no {attribute!r}: check the name after the colon"
+            )
         value = getattr(value, part)
     items = list(value) if isinstance(value, Iterable) and not isinstance(value, str) else [value]
     if not items or not all(_is_agent(item) for item in items):
         raise SystemExit(
-            f"{target} is {type(value).__name__}: name an agent, a class of agents, or a list of them"
+            f"reactifact: {target} is {type(value).__name__}: "
+            f"name an agent, a class of agents, or a list of them"
         )
     return [_made(item) for item in items]
 
 
 def _imported(name: str) -> ModuleType:
     if not name or name.startswith("."):
-        raise SystemExit(f"{name!r} names no module: give it as package.module or package.module:ATTRIBUTE")
+        raise SystemExit(
+            f"reactifact: {name!r} names no module: give it as package.module or package.module:ATTRIBUTE"
+        )
     here = os.getcwd()
     added = here not in sys.path and "" not in sys.path
     if added:  # as `python -m` does; an installed program has only its own folder there
@@ -142,7 +166,9 @@ def _imported(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except Exception as error:  # a module of the user's may raise anything when it is imported
-        raise SystemExit(f"module {name!r} cannot be imported: {type(error).__name__}: {error}") from error
+        raise SystemExit(
+            f"reactifact: module {name!r} cannot be imported: {type(error).__name__}: {error}"
+        ) from error
     finally:
         if added and here in sys.path:
             sys.path.remove(here)
@@ -159,7 +185,7 @@ def _made(item: Any) -> Agent:
         made: Agent = item()
     except Exception as error:  # its constructor is the user's
         raise SystemExit(
-            f"an agent of class {item.__name__} cannot be made: {type(error).__name__}: {error}; "
+            f"reactifact: an agent of class {item.__name__} cannot be made: {type(error).__name__}: {error}; "
             f"name a ready agent instead"
         ) from error
     return made

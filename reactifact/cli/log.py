@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from itertools import islice
+from itertools import chain, islice
 
 import click
 
@@ -26,9 +26,11 @@ from .common import (
     short,
     store_argument,
     table,
+    to_stderr,
 )
 
 _CHUNK = 200  # entries that are aligned together; a long log starts to print before it is read
+_FORMS = "2026-01-31 or 2026-01-31T23:59:00, in UTC"
 
 
 @click.command(short_help="List the commits of a branch or a session.")
@@ -39,8 +41,8 @@ _CHUNK = 200  # entries that are aligned together; a long log starts to print be
 @click.option("--limit", "-n", type=click.IntRange(min=0), metavar="N", help="The newest N that fit.")
 @click.option("--agent", metavar="NAME", help="Only commits of this author.")
 @click.option("--artifact", metavar="ID", help="Only commits that wrote, linked or delivered it.")
-@click.option("--since", type=click.DateTime(), help="Not older than this (UTC).")
-@click.option("--until", type=click.DateTime(), help="Not newer than this (UTC).")
+@click.option("--since", type=click.DateTime(), metavar="TIME", help=f"Not older than this: {_FORMS}.")
+@click.option("--until", type=click.DateTime(), metavar="TIME", help=f"Not newer than this: {_FORMS}.")
 @click.option("--generation", type=click.IntRange(min=1), metavar="N", help="Only the Nth of each turn.")
 @click.option("--reverse", is_flag=True, help="The oldest first (of those that --limit chose).")
 @json_option
@@ -95,6 +97,10 @@ def log(
             names = {"session": head.session, "branch": head.branch, "all": everything}
             print_json({**names, "commits": commits})
             return
+        first = list(islice(chosen, 1))
+        if not first and limit != 0:
+            to_stderr(f"no commit of {plain(head.session if everything else head.name)} fits")
+        chosen = chain(first, chosen)
         while chunk := list(islice(chosen, _CHUNK)):
             table([_row(found, standing if everything else None, tagged) for found in chunk])
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import anyio
 import click
 
+from ..errors import StoreError
 from ..sessions.pruning import prune_store
 from ..sessions.stores import open_database
-from .common import json_option, line, plain, print_json, store_argument
+from ..store.bundle import is_bundle
+from .common import counted, json_option, line, plain, print_json, store_argument
+from .loading import without_password
 
 
 @click.command(short_help="Remove what no branch or tag reaches.")
@@ -32,6 +35,8 @@ def prune(store: str, grace: float, rewrite: bool, as_json: bool) -> None:
     \b
     --json: {objects, bytes, waiting}
     """
+    if is_bundle(store):
+        raise StoreError(f"{store} is a bundle, which is only read: there is nothing to prune")
     database = open_database(store, create=False)
     try:
 
@@ -44,4 +49,5 @@ def prune(store: str, grace: float, rewrite: bool, as_json: bool) -> None:
     if as_json:
         print_json({"objects": objects, "bytes": size, "waiting": waiting})
     else:
-        line(plain(f"{store}: {objects} objects removed ({size} bytes), {waiting} wait for their grace"))
+        removed = f"{counted(objects, 'object')} removed ({size} bytes)"
+        line(plain(f"{without_password(store)}: {removed}, {waiting} wait for their grace"))

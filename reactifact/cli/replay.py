@@ -16,7 +16,17 @@ from ..replaying.state import summary_of, view_of
 from ..sessions.diagrams import state_to_mermaid
 from ..store.database import Database
 from ..store.records import state_hash
-from .common import branch_options, chosen_head, json_option, line, one_line, plain, print_json, to_stderr
+from .common import (
+    branch_options,
+    chosen_head,
+    counted,
+    json_option,
+    line,
+    one_line,
+    plain,
+    print_json,
+    to_stderr,
+)
 from .loading import backend_option, find_models, models_option, stored_at
 
 MISMATCH = 1
@@ -55,7 +65,8 @@ def replay(
     the one in the commit's message. docs/replay.md has the rules of both.
 
     --verify-all hashes every object again and holds every State and every payload against what names
-    it. Exit code 1 for a mismatch, which is named, and for a session or a version that is not there.
+    it. Exit code 1 for a mismatch, which is named, and for a session or a version that is not there; 2
+    for a store that is not there.
 
     \b
     --json: {what: "replay", session, branch, commit, version, artifacts,
@@ -96,8 +107,8 @@ def replay(
                     line(text)
         if document["hash"] is not None and view.unknown_types():
             to_stderr(
-                f"{len(view.unknown_types())} types are not imported: if they declare transient fields, the "
-                f"hash counts them here; name their modules with --models"
+                f"{counted(len(view.unknown_types()), 'type')} not imported: fields that they declare as "
+                f"transient are left out of the hash only if --models names their modules"
             )
         if document["matches"] is False:
             click_context.exit(MISMATCH)

@@ -99,4 +99,4 @@ def _commit(database: Database, name: str, session: str | None, branch: str | No
 
 
 def _way_out(session: str | None) -> str:
-    return "" if session is not None else " (--session names another session)"
+    return "" if session is not None else " (--session chooses another session)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from ..errors import NotAStore
 from ..store.bare import GitBackend
 from ..store.database import Database
 from ..store.document_backend import DocumentBackend
@@ -38,8 +39,8 @@ def open_database(
     What is opened `read_only` by its path or DSN is neither made nor changed, and every write to it
     raises; a backend object is taken as it is.
 
-    Raises `NotAStore` for a path or DSN where there is no store, `ImportError` for a DSN without the
-    driver, `TypeError` for anything else.
+    Raises `NotAStore` for a path or DSN where there is no store and for any other address, `ImportError`
+    for a DSN without the driver, `TypeError` for anything else.
     """
     if isinstance(store, Database):
         return store
@@ -48,10 +49,18 @@ def open_database(
     if isinstance(store, KVBackend):
         return Database(DocumentBackend(store))
     if not isinstance(store, str | os.PathLike):
-        raise TypeError(
-            f"a store is a path, a DSN or a backend such as GitBackend(path), not {type(store).__name__}"
-        )
+        hint = "; give its `database`" if isinstance(getattr(store, "database", None), Database) else ""
+        given = type(store).__name__
+        raise TypeError(f"a store is a path, a DSN or a backend such as GitBackend(path), not {given}{hint}")
     path = os.fspath(store)
+    if not path:
+        raise NotAStore("an empty text names no store: give a path or a DSN")
+    if isinstance(store, str) and "://" in store and not is_dsn(store):
+        scheme = store.partition("://")[0]  # and no more of it: it may hold a password
+        raise NotAStore(
+            f"what begins with {scheme}:// is neither a path nor the DSN of a store: give a path, or "
+            f"postgresql://USER@HOST/DATABASE"
+        )
     kind: type[GitBackend] | type[SQLiteKVBackend] | type[PostgreSQLKVBackend] = GitBackend
     if is_dsn(store):
         kind = PostgreSQLKVBackend

@@ -8,7 +8,7 @@ import pytest
 from shop import Order, SteppingClock, dispatch, process_order, runtime_of
 
 from reactifact import Consume, Runtime, RuntimeResources, SessionStore, create_agent
-from reactifact.context.outbox_status import outbox_status
+from reactifact.outbox import outbox_status
 
 
 def test_every_branch_with_its_counts(run, store):

@@ -160,7 +160,7 @@ def test_no_module_is_imported_but_those_that_are_named(tmp_path):
     alone = python(*replay)
     assert alone.returncode == 0, alone.stderr
     assert "IMPORTED" not in alone.stdout
-    assert "1 types are not imported" in alone.stderr
+    assert "1 type not imported" in alone.stderr
     assert expected not in alone.stdout
     named = python(*replay, "--models", "their_models")
     assert f"hash: {expected}" in named.stdout.splitlines()

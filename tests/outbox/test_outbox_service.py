@@ -21,9 +21,8 @@ from reactifact import (
     Runtime,
     RuntimeResources,
 )
-from reactifact.context.outbox_status import actions, outbox_status
 from reactifact.errors import Contention, IntentConflict
-from reactifact.runtime.dispatching import RetryingDispatcher
+from reactifact.outbox import RetryingDispatcher, actions, outbox_status
 from reactifact.testing import JumpingClock
 
 pytestmark = pytest.mark.anyio
@@ -458,6 +457,16 @@ async def test_a_retrying_dispatcher_waits_longer_each_time_and_keeps_the_key() 
     assert clock.slept == [2, 4, 5]
     found = action(context, "k")
     assert (found.status, found.attempts) == ("dispatched", 0)  # no attempt failed, seen from outside
+
+
+async def test_a_retrying_dispatcher_may_try_any_number_of_times() -> None:
+    clock, flaky = JumpingClock(), Flaky(1_100)
+    context = Context(RuntimeResources(clock=clock))
+    await plan(context, [("k", None)])
+    await Runtime(context, dispatcher=RetryingDispatcher(flaky, attempts=1_200, jitter=0, longest=9)).arun()
+    assert len(flaky.keys) == 1_101
+    assert set(clock.slept[10:]) == {9}
+    assert action(context, "k").status == "dispatched"
 
 
 async def test_a_retrying_dispatcher_gives_up_with_the_last_error() -> None:

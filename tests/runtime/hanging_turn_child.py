@@ -17,7 +17,7 @@ import anyio
 from support import Answer, Echo, Note, Question, trigger_of
 
 from reactifact import Agent, Consume, ProduceCall, Runtime, SessionStore, create_agent, produce
-from reactifact.runtime.signals import stop_on_signals
+from reactifact.runtime import stop_on_signals
 
 
 def agents(ran: Callable[[str], Any], hang: Callable[[], Any] | None = None) -> list[Agent]:

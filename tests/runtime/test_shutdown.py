@@ -27,8 +27,7 @@ from reactifact import (
     create_agent,
     produce,
 )
-from reactifact.runtime import active_runs, cancel_run
-from reactifact.runtime.signals import stop_on_signals
+from reactifact.runtime import active_runs, cancel_run, stop_on_signals
 from reactifact.testing import JumpingClock
 
 pytestmark = pytest.mark.anyio
@@ -155,6 +154,20 @@ async def test_better_6_after_shutdown_a_turn_is_refused_with_the_reason(timeout
         async for _ in runtime.astream():
             pass
     assert [event.artifact_id for event in runtime.context.pending_events()] == ["q"]
+
+
+async def test_a_callback_that_would_wait_for_itself_is_told_so() -> None:
+    context = Context()
+    context.create(Order(item="x"), id="o")
+
+    async def give_up(context: Context, action: Artifact[PendingAction]) -> None:
+        await runtime.ashutdown()
+
+    runtime = Runtime(context, [notifier()], dispatcher=give_up)
+    with anyio.fail_after(5), pytest.raises(RuntimeError, match=r"callback .* would wait for itself"):
+        await runtime.arun()
+    assert action(context, "notify:o").status == "failed"
+    assert await runtime.arun() == 0  # it was not shut down
 
 
 async def test_shutdown_closes_no_resources() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -74,8 +75,9 @@ def document(sample: Sample, key: str) -> dict[str, Any]:
     if sample.is_dir():
         entries = [json.loads(file.read_text()) for file in sample.iterdir()]
         return next(entry["data"] for entry in entries if entry["key"] == key)
-    rows = sqlite3.connect(sample).execute("SELECT data FROM kv_entries WHERE key = ?", (key,))
-    return json.loads(rows.fetchone()[0])
+    with closing(sqlite3.connect(sample)) as database:
+        row = database.execute("SELECT data FROM kv_entries WHERE key = ?", (key,)).fetchone()
+    return json.loads(row[0])
 
 
 async def brought(sample: Sample, target: Path) -> SessionStore:
@@ -223,7 +225,7 @@ def test_the_verb(sample: Sample, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "reactifact import" in (said := capsys.readouterr().err)
     assert "secret" not in said
     assert main(["import", str(sample), str(target)]) == 0
-    assert "7 refs, 1 values, " in capsys.readouterr().out
+    assert "7 refs, 1 value, " in capsys.readouterr().out
     assert main(["sessions", str(target)]) == 0
     assert capsys.readouterr().out.count("1        1       main") == 2
 

@@ -140,7 +140,7 @@ class TestCreation:
             fsck(tmp_path / name)
 
     def test_without_create_nothing_is_made(self, tmp_path: Path) -> None:
-        with pytest.raises(NotAStore, match=r"nothing at .*create=True"):
+        with pytest.raises(NotAStore, match=r"nothing at .*check the path"):
             GitBackend(tmp_path / "a/b", create=False)
         (tmp_path / "empty").mkdir()
         with pytest.raises(NotAStore, match="empty folder"):

@@ -38,6 +38,7 @@ PATHS = {
         "last_writer per_field unless_both"
     ),
     "operations": "Create Delete Link Unlink Update operation_from_dict",
+    "outbox": "ActionStatus OutboxStatus RetryingDispatcher actions outbox_status",
     "patches": "Create Link Patch Relation Unlink Update operation_from_dict",
     "produce": "Produce ProduceCall produce",
     "providers": (
@@ -50,13 +51,13 @@ PATHS = {
     "replay": "ReplayLLM ReplayMiss counter_ids replay_context replay_summary verify_run",
     "request": "current_request reset_request set_request",
     "resources": "ResourceKey ResourceScope RuntimeResources",
-    "runtime": "RunInfo Runtime active_runs cancel_run",
+    "runtime": "RunCancelled RunInfo Runtime active_runs cancel_run stop_on_signals",
     "session": "Session SessionStore",
     "sources": "SourceRef",
     "streaming": "EventHub ProgressEvent",
     "structured": "structured_llm",
     "triggers": "Trigger",
-    "types": "TypeNotFoundError register resolve type_id_of",
+    "types": "TypeNotFoundError limit_imports register resolve type_id_of",
     "viz": "blueprint context_to_mermaid",
 }
 

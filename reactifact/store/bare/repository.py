@@ -52,11 +52,11 @@ def open_repository(path: Path, location: str, *, create: bool, sync: bool, step
             f"{location} is a file, and a store is a folder; give the path of a folder. {_imported(location)}"
         )
     if not path.exists() and not create:
-        raise NotAStore(f"there is nothing at {location}; check the path, or open it with create=True")
+        raise NotAStore(f"there is nothing at {location}; check the path, or make a store there first")
     with os_errors(location, "opening"):
         if not path.exists() or _is_unmade(path):
             if not create:
-                raise NotAStore(f"{location} is an empty folder; check the path, or open it with create=True")
+                raise NotAStore(f"{location} is an empty folder; check the path, or make a store there first")
             _make(path, sync=sync, step=step)
         _recognise(path, location)
     return _open(path, location)

@@ -1,0 +1,368 @@
+"""The blocks of the manual run as they stand, each on the small surroundings that its page leaves out."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from functools import partial
+from inspect import CO_COROUTINE
+from pathlib import Path
+from types import CodeType, SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+from pydantic import BaseModel
+from support import Note, Order, Outside, notifier
+
+from reactifact import (
+    Agent,
+    Consume,
+    Context,
+    FakeLLM,
+    LLMRequest,
+    Message,
+    PendingAction,
+    ProduceCall,
+    Runtime,
+    SessionStore,
+    create_agent,
+    produce,
+)
+from reactifact.branching import BranchStore
+from reactifact.checkpoints import InMemoryKVBackend
+from reactifact.replay import ReplayMiss
+from reactifact.types import TypeNotFoundError, limit_imports, resolve
+
+ROOT = Path(__file__).parents[2]
+
+SHOP = """
+from pydantic import BaseModel
+from reactifact import Consume, PendingAction, create_agent, produce
+
+
+class Order(BaseModel):
+    item: str
+
+
+@produce(PendingAction, reacts_to=Order)
+async def confirm(call):
+    call.effects.act("mail", key=f"mail:{call.trigger.id}")
+
+
+def agents():
+    return [create_agent("confirmer", consumes=[Consume(Order)], produces=[confirm])]
+"""
+
+MY_STORE = """
+from reactifact.checkpoints import SQLiteKVBackend
+
+
+class MyBackend(SQLiteKVBackend):
+    def __init__(self, path):
+        super().__init__(f"{path}.db")
+"""
+
+CASES = (
+    ("branching.md", 'context.branch(name="experiment")'),
+    ("branching.md", "BranchStore("),
+    ("branching.md", "register_type(Post"),
+    ("pruning.md", "store.prune(grace=0)  # at once"),
+    ("pruning.md", "rewrite=True"),
+    ("replay.md", "replay_context("),
+    ("replay.md", 'mode="record"'),
+    ("replay.md", "class MyProvider"),
+    ("stores.md", "store.drain("),
+    ("testing.md", "test_an_order_is_confirmed"),
+    ("testing.md", "dispatcher.fail_for("),
+    ("testing.md", "FaultyBackend(kept)"),
+    ("testing.md", "class TestMyBackend"),
+    ("types.md", "register_type("),
+    ("types.md", "limit_imports("),
+)
+"""Page and a text of each block that a test below runs."""
+
+
+def blocks(page: Path) -> list[str]:
+    text = page.read_text(encoding="utf-8")
+    return re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+def block(page: str, containing: str) -> str:
+    assert (page, containing) in CASES
+    (found,) = [text for text in blocks(ROOT / "docs" / page) if containing in text]
+    return found
+
+
+async def run(page: str, containing: str, **names: Any) -> dict[str, Any]:
+    """Run a block with these names known; return all the names it leaves."""
+    text = block(page, containing)
+    code: CodeType = compile(text, page, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    known: dict[str, Any] = {"__name__": "shop", **names}
+    done = eval(code, known)
+    if code.co_flags & CO_COROUTINE:
+        await done
+    return known
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"  # the pages are about what is written, not about event loops
+
+
+async def order_and_turn(store: SessionStore, dispatcher: Any, agents: Sequence[Agent] = ()) -> None:
+    session = await store.open("s")
+    session.context.create(Order(item="tea"), id="order:1")
+    await Runtime(
+        session.context, list(agents) or [notifier()], dispatcher=dispatcher, session=session
+    ).arun()
+
+
+def run_program(folder: Path, text: str) -> None:
+    """Run a program in a process of its own: what it registers is nobody else's."""
+    path = folder / "program.py"
+    path.write_text(text, encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, str(path)], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    plugins = ["-p", "anyio", "-p", "reactifact.testing.plugin", "-p", "no:cacheprovider"]
+    path = os.pathsep.join([str(ROOT), str(folder)])
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *plugins, *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+def test_every_block_of_the_manual_is_run() -> None:
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        for text in blocks(page):
+            named = [containing for name, containing in CASES if name == page.name and containing in text]
+            assert len(named) == 1, f"{page.name}: {text}"
+
+
+# -- branching.md --------------------------------------------------------------------------------
+
+
+@pytest.mark.anyio
+async def test_a_branch_is_merged(capsys: pytest.CaptureFixture[str]) -> None:
+    context = Context()
+    context.create(Note(text="a"), id="n")
+    left = await run("branching.md", 'context.branch(name="experiment")', context=context)
+    assert left["experiment"].get("n") is not None
+    assert "nothing to take over" in capsys.readouterr().out
+
+
+class Product(BaseModel):
+    TYPE_ID: ClassVar[str] = "docs.Product"
+
+    price: int
+
+
+@pytest.mark.anyio
+async def test_the_verbs_of_a_branch_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = SessionStore("state.git")
+    async with store.edit("shop", message="Begin") as context:
+        context.create(Product(price=4), id="tea")
+    await run("branching.md", "BranchStore(", Product=Product)
+    said = capsys.readouterr().out
+    assert "price: 4 -> 2" in said
+    assert "Merge shop/sale into shop/main\nHalf price\nBegin\n" in said
+    session = await store.open("shop")
+    kept = session.context.get("tea")
+    assert kept is not None
+    assert kept.data == Product(price=4)  # undone
+    with pytest.raises(TypeError, match="give its `database`"):
+        BranchStore(store)
+
+
+MERGED = """
+from pydantic import BaseModel
+from reactifact import Context
+
+
+class Post(BaseModel):
+    views: int = 0
+    tags: list[str] = []
+    log: list[str] = []
+
+
+class Profile(BaseModel):
+    name: str = ""
+    changed_at: int = 0
+
+{block}
+context = Context()
+context.create(Post(), id="post")
+context.create(Profile(), id="profile")
+other = context.branch(name="other")
+for side, at in ((context, 1), (other, 2)):
+    side.update("post", Post(views=3, tags=[f"t{{at}}"], log=[f"l{{at}}"]))
+    side.update("profile", Profile(name=f"n{{at}}", changed_at=at))
+context.merge(other)
+post, profile = context.get("post").data, context.get("profile").data
+assert (post.views, sorted(post.tags), sorted(post.log)) == (6, ["t1", "t2"], ["l1", "l2"]), post
+assert profile.name == "n2", profile
+"""
+
+
+def test_merge_functions_are_registered_for_types(tmp_path: Path) -> None:
+    run_program(tmp_path, MERGED.format(block=block("branching.md", "register_type(Post")))
+
+
+# -- pruning.md, stores.md -----------------------------------------------------------------------
+
+
+@pytest.mark.anyio
+async def test_a_store_is_pruned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = SessionStore("state.db")
+    async with store.edit("gone") as context:
+        context.create(Note(), id="n")
+    await store.delete_session("gone")
+    left = await run("pruning.md", "store.prune(grace=0)  # at once", SessionStore=SessionStore)
+    assert left["done"].objects > 0
+    await run("pruning.md", "rewrite=True", store=store)
+    assert (await store.prune()).waiting == 0
+    await left["store"].aclose()
+    await store.aclose()
+
+
+@pytest.mark.anyio
+async def test_what_waits_anywhere_is_drained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    world = Outside("notify:order:1")
+    with pytest.raises(ConnectionError):
+        await order_and_turn(SessionStore("state.git"), world)
+    session = await SessionStore("state.git").open("s")
+    session.context.retry_action("action:notify:order:1")
+    await session.save()
+    world.failing.clear()
+    left = await run("stores.md", "store.drain(", SessionStore=SessionStore, dispatcher=world)
+    assert (left["report"].delivered, left["waiting"], world.sent) == (1, [], ["notify:order:1"])
+
+
+# -- replay.md -----------------------------------------------------------------------------------
+
+
+@pytest.mark.anyio
+async def test_a_state_is_replayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = SessionStore("state.git")
+    for number in range(12):
+        async with store.edit("orders") as context:
+            context.create(Note(count=number), id=f"n{number}")
+    left = await run("replay.md", "replay_context(")
+    assert left["replay_summary"](left["context"])["version"] == 12
+
+
+@pytest.mark.anyio
+async def test_model_calls_are_recorded_and_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    request = LLMRequest([Message("user", "hello")])
+
+    class Client:
+        async def chat(self, *, model: str, messages: list[dict[str, str]], max_tokens: int | None) -> Any:
+            assert (model, messages) == ("big-1", [{"role": "user", "content": "hello"}])
+            return SimpleNamespace(text="hi", tokens=3)
+
+    provider = (await run("replay.md", "class MyProvider"))["MyProvider"]
+    answer = await provider(Client(), "big-1").complete(request)
+    assert (answer.text, answer.usage) == ("hi", {"completion_tokens": 3})
+    Path("calls.jsonl").touch()
+    left = await run(
+        "replay.md", 'mode="record"', MyProvider=lambda client, model: FakeLLM(["hi"]), client=Client()
+    )
+    with pytest.raises(ReplayMiss):
+        await left["llm"].complete(request)
+
+
+# -- testing.md ----------------------------------------------------------------------------------
+
+
+def test_the_fixtures_and_the_conformance_suite(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(SHOP)
+    (tmp_path / "mystore.py").write_text(MY_STORE)
+    (tmp_path / "conftest.py").write_text(
+        'import pytest\n\n\n@pytest.fixture\ndef anyio_backend():\n    return "asyncio"\n'
+    )
+    (tmp_path / "test_order.py").write_text(block("testing.md", "test_an_order_is_confirmed"))
+    (tmp_path / "test_store.py").write_text(block("testing.md", "class TestMyBackend"))
+    done = run_pytest(tmp_path, "--update-golden")
+    assert done.returncode == 0, done.stdout
+    assert (tmp_path / "golden" / "test_an_order_is_confirmed.json").exists()
+
+
+@pytest.mark.anyio
+async def test_a_dispatcher_fails_where_it_is_told_to() -> None:
+    left = await run("testing.md", "dispatcher.fail_for(")
+    await order_and_turn(SessionStore(InMemoryKVBackend()), left["dispatcher"])
+    assert left["dispatcher"].keys == ["notify:order:1"]  # it was healed
+
+
+@pytest.mark.anyio
+async def test_a_crash_after_a_send_sends_again() -> None:
+    @produce(PendingAction)
+    async def confirm(call: ProduceCall) -> None:
+        call.effects.act("mail", key="mail:order:1")
+
+    agents = [create_agent("confirmer", consumes=[Consume(Order)], produces=[confirm])]
+    left = await run("testing.md", "FaultyBackend(kept)", run=partial(order_and_turn, agents=agents))
+    assert await SessionStore(left["kept"]).pending_sessions() == []
+
+
+# -- types.md ------------------------------------------------------------------------------------
+
+
+RENAMED = """
+from pydantic import BaseModel
+from reactifact import Context, register_type
+
+
+class Order(BaseModel):
+    __module__ = "shop"
+    item: str
+
+
+class PurchaseOrder(BaseModel):
+    __module__ = "shop"
+    item: str
+    currency: str
+
+
+context = Context()
+context.create(Order(item="tea"), id="o")
+document = context.to_dict()
+{block}
+found = Context.from_dict(document).get("o").data
+assert found == PurchaseOrder(item="tea", currency="EUR"), found
+"""
+
+
+def test_a_model_is_renamed(tmp_path: Path) -> None:
+    run_program(tmp_path, RENAMED.format(block=block("types.md", "register_type(")))
+
+
+@pytest.mark.anyio
+async def test_imports_are_limited() -> None:
+    try:
+        await run("types.md", "limit_imports(")
+        with pytest.raises(TypeNotFoundError, match=r"billing\.models"):
+            resolve("billing.other.Invoice")
+    finally:
+        limit_imports(None)

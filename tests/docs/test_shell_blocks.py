@@ -1,0 +1,73 @@
+"""The shell blocks that call the command `reactifact`: each line runs as it stands and ends with 0."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio
+from support import Note
+
+from reactifact import SessionStore
+
+ROOT = Path(__file__).parents[2]
+
+COMMAND = f"""set -e
+export PYTHONPATH={ROOT}
+reactifact() {{ {sys.executable} -m reactifact "$@"; }}
+"""
+"""What stands before a block: the command, as an installed program would be called."""
+
+
+def block(page: str, containing: str) -> str:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    (found,) = [block for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) if containing in block]
+    return str(found)
+
+
+def run(folder: Path, text: str) -> str:
+    done = subprocess.run(
+        ["bash", "-c", COMMAND + text], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+async def fill(place: str, session: str = "orders", artifact: str = "answer:1") -> None:
+    store = SessionStore(place)
+    async with store.edit(session) as context:
+        context.create(Note(text="tea"), id=artifact)
+    await store.aclose()
+
+
+def test_the_readme(tmp_path: Path) -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    (tmp_path / "orders.py").write_text(example, encoding="utf-8")
+    said = run(tmp_path, f"{sys.executable} orders.py\n" + block("README.md", "reactifact sessions"))
+    assert "user-1" in said
+    assert "+ receipt:42" in said
+    assert "user-1/main: 0 pending, 0 failed, 1 dispatched" in said
+
+
+def test_an_audit_is_made_and_checked(tmp_path: Path) -> None:
+    anyio.run(fill, str(tmp_path / "state.git"))
+    said = run(tmp_path, block("docs/replay.md", "reactifact audit"))
+    assert said.startswith("# Audit report")
+    assert said.endswith("the store bears the report out: 1 artifact, every hash, commit and relation\n")
+
+
+def test_stores_are_moved_and_pruned(tmp_path: Path, postgres_dsn: str) -> None:
+    anyio.run(fill, str(tmp_path / "state.db"))
+    anyio.run(fill, str(tmp_path / "old.git"), "old")
+    moving = block("docs/stores.md", "reactifact export").splitlines()
+    moving.sort(key=lambda line: "state.db state.git" not in line)  # this one makes the store of the others
+    lines = "\n".join(
+        ["reactifact export old.git old.bundle", *moving, block("docs/pruning.md", "reactifact prune")]
+    )
+    assert lines.count("postgresql://") == 2
+    said = run(tmp_path, re.sub(r"postgresql://\S+", f"'{postgres_dsn}'", lines)).splitlines()
+    assert [line.split(": ")[1].split(",")[0] for line in said[:4]] == ["1 ref"] * 4
+    assert ["0 objects removed" in line for line in said[4:]] == [True, True]
