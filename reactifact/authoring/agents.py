@@ -55,6 +55,11 @@ class Agent:
             self.triggers = list(given)
         if priority is not None:
             self.priority = priority
+        if self.concurrency_limit is not None and self.concurrency_limit < 1:
+            raise ValueError(
+                f"agent {self.name!r}: concurrency_limit is a number of at least 1, "
+                f"not {self.concurrency_limit!r}; None is no limit"
+            )
 
     def matching_triggers(self, event: Event, context: Context | None = None) -> list[Trigger]:
         """Return the triggers that an event wakes."""
@@ -88,11 +93,18 @@ class Agent:
         """
         scope = current_scope()
         if scope is not None and scope.context is context and scope.effects is not None:
-            return Patch().merge(await self.run(event, context), scope.effects.to_patch())
+            return Patch().merge(self._patch(await self.run(event, context)), scope.effects.to_patch())
         effects = Effects(context)
         with entered(Scope(context, context.working, effects)):
             returned = await self.run(event, context)
-        return Patch().merge(returned, effects.to_patch())
+        return Patch().merge(self._patch(returned), effects.to_patch())
+
+    def _patch(self, returned: Any) -> Patch | None:
+        if returned is None or isinstance(returned, Patch):
+            return returned
+        raise TypeError(
+            f"run() of agent {self.name!r} returned {type(returned).__name__}: return a Patch or None"
+        )
 
     def __repr__(self) -> str:
         return f"Agent({self.name!r})"

@@ -26,9 +26,9 @@ from ..context.operations import (
     id_of,
     with_fields,
 )
-from ..context.scope import current_scope
+from ..context.scope import current_scope, too_late
 from ..context.working import Working
-from ..errors import IntentConflict
+from ..errors import IntentConflict, ReactifactError
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -72,6 +72,7 @@ class Effects:
         self.context = context
         self.operations: list[Operation] = []
         self._planned: dict[str, BaseModel | None] = {}  # id -> data as planned, None: deleted
+        self._is_closed = False
 
     def create(self, data: BaseModel, *, id: str | None = None) -> Handle:
         """Plan an artifact; an id that is taken when the patch is applied is refreshed.
@@ -215,13 +216,19 @@ class Effects:
         return self.create(action, id=artifact_id)
 
     def add(self, operation: Operation) -> None:
-        """Plan one operation."""
+        """Plan one operation. Raises `ReactifactError` after the execution has ended."""
+        if self._is_closed:
+            raise ReactifactError(too_late("an effect was planned"))
         self.operations.append(operation)
 
     def extend(self, patch: Patch) -> None:
         """Plan the operations of a patch."""
         for operation in patch.operations:
             self.add(operation)
+
+    def close(self) -> None:
+        """Take nothing more: the execution has ended."""
+        self._is_closed = True
 
     def is_empty(self) -> bool:
         """Tell whether nothing is planned."""

@@ -118,10 +118,13 @@ class Artifact(Generic[M]):
         """Compare two versions by number.
 
         Returns `{"changed", "added", "removed"}` over the dumped fields; a changed leaf is
-        `{"old", "new"}`, a changed sub-dictionary again such a diff. Raises `ValueError` for a
-        version that is not kept.
+        `{"old", "new"}`, a changed sub-dictionary again such a diff. A model that dumps as something else
+        than a dictionary has one field, `root`. Raises `ValueError` for a version that is not kept.
         """
-        return diff_data(dump(self.at(old)), dump(self.at(new)))
+        before, after = dump(self.at(old)), dump(self.at(new))
+        if isinstance(before, dict) and isinstance(after, dict):
+            return diff_data(before, after)
+        return diff_data({"root": before}, {"root": after})
 
     def trim_history(self, keep: int) -> None:
         """Keep the last `keep` earlier versions. Raises `ValueError` below 0."""

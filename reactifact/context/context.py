@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from ..errors import StoreError
+from ..errors import SessionBusy, StoreError
 from ..store.database import Database
 from ..store.kv import KVBackend
 from ..store.ledger import Ledger
@@ -81,9 +81,14 @@ class Context(LiveContext):
 
         What they never wrote stays, direct changes included; the event queue is emptied. The store
         follows at the next save. Nothing that was delivered is taken back or sent again. Raises
-        `ValueError` for a version out of range, `ProtectedBranch`.
+        `ValueError` for a version out of range, `ProtectedBranch`, `SessionBusy` while a turn runs.
         """
         self._refuse_to_move("checkout")
+        if self.runner is not None:
+            raise SessionBusy(
+                f"context.checkout() was called while run {self.runner} is in progress, whose executions "
+                f"still read what it would drop: await the run first"
+            )
         rewinding.checkout(self.commits, version)
 
     def compact(self, *, keep_commits: int, keep_versions: int | None = None) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from pydantic import BaseModel
+from pydantic import BaseModel, RootModel
 
 from .artifacts import Artifact
 from .codec import decode_dict, dump
@@ -230,4 +230,7 @@ def with_fields(data: BaseModel, fields: dict[str, Any]) -> BaseModel:
         )
     current = {name: getattr(data, name) for name in model.model_fields}
     current.update(data.model_extra or {})
-    return model.model_validate({**current, **fields}, by_alias=False, by_name=True)
+    values: Any = {**current, **fields}
+    if issubclass(model, RootModel):
+        values = values["root"]
+    return model.model_validate(values, by_alias=False, by_name=True)

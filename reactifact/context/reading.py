@@ -24,6 +24,7 @@ from .codec import decode_payload
 from .encoding import ACTION_TYPE, is_subtype, is_unchanged, other_payload
 from .interrupts import PendingAction
 from .relations import Relation
+from .scope import too_late
 from .types import TypeNotFoundError, resolve, revision_of, type_id_of
 
 
@@ -39,6 +40,7 @@ class Reading:
         self.is_tracking = False  # whether reads are noted
         self._loaded: set[str] = set()
         self._live: MutableMapping[str, Artifact[Any]] = {} if hold else WeakValueDictionary()
+        self.closed = ""  # why a change would go nowhere; empty while one is taken
         self.is_private = hold  # of one execution: nobody else works on it, it can be taken back
 
     def get(self, artifact_id: str) -> Artifact[Any] | None:
@@ -217,7 +219,12 @@ class Reading:
                 self._loaded.discard(artifact_id)
 
     def let_go(self) -> None:
-        """Hold no artifact any longer: a view and its artifacts would else wait for the cycle collector."""
+        """Let an execution end: hold no artifact any longer, and note no read of a task that outlives it.
+
+        A view and its artifacts would else wait for the cycle collector.
+        """
+        self.closed = too_late("the context was changed")
+        self.is_tracking = False
         self._live.clear()
 
     def version_data(self, meta: Meta) -> BaseModel:

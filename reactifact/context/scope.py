@@ -39,6 +39,14 @@ def note_call(*, model: str, request: str, response: str) -> None:
         scope.calls.append({"model": model, "request": request, "response": response})
 
 
+def too_late(what: str) -> str:
+    """Return the message of an error: a task that outlives its execution would lose what it does."""
+    return (
+        f"{what} after its execution had ended, by a task that outlived it, and would be lost: wait for the "
+        f"task in the produce, or start it with an empty contextvars.Context() to change the context itself"
+    )
+
+
 class entered:  # noqa: N801 - reads as the verb of a with statement; a generator costs thrice as much
     """Run a block inside a scope (`None`: outside of any)."""
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
+from ..errors import ReactifactError
 from ..store import canonical
 from ..store.layout import Intent, Meta
 from ..store.ledger import Ledger
@@ -72,6 +73,7 @@ class Working(Reading):
 
     def create(self, data: BaseModel, artifact_id: str | None, origin: Origin) -> Artifact[Any]:
         """Create an artifact, or return the one that has the id."""
+        self._require_open()
         if artifact_id is not None:
             existing = self.get(artifact_id)
             if existing is not None:
@@ -97,6 +99,7 @@ class Working(Reading):
 
     def update(self, artifact_id: str, data: BaseModel, origin: Origin) -> Artifact[Any] | None:
         """Replace the data of an artifact; equal data changes nothing; `None` when absent."""
+        self._require_open()
         stored = self.state.stored(artifact_id)
         if stored is None:
             return None
@@ -106,6 +109,11 @@ class Working(Reading):
             self.write(artifact_id, encoded, origin, "update")
             self._note(Update(artifact_id, data))
         return live
+
+    def _require_open(self) -> None:
+        """Raise `ReactifactError` where a change would go nowhere."""
+        if self.closed:
+            raise ReactifactError(self.closed)
 
     def _note(self, operation: Operation) -> None:
         if self.is_private:
@@ -148,6 +156,7 @@ class Working(Reading):
 
     def delete(self, artifact_id: str, origin: Origin) -> Meta | None:
         """Remove an artifact; its relations stay. Returns what it was, or `None`."""
+        self._require_open()
         stored = self.state.stored(artifact_id)
         if stored is None:
             return None
@@ -179,6 +188,7 @@ class Working(Reading):
 
     def link(self, source: str, relation: str, target: str) -> Relation:
         """Add a relation; one that exists is left as it is."""
+        self._require_open()
         for part, what in ((source, "source id"), (relation, "relation"), (target, "target id")):
             check_text(part, what)
         if self.state.link(source, relation, target):
@@ -195,6 +205,7 @@ class Working(Reading):
 
     def unlink(self, source: str, relation: str | None, target: str | None) -> int:
         """Remove the relations that match; return how many went."""
+        self._require_open()
         gone = self.state.unlink(source, relation, target)
         if gone:
             self._note(Unlink(source, relation, target))

@@ -7,6 +7,7 @@ is run again in the next generation on the new state. Nothing is lost silently.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -31,14 +32,21 @@ def combine(prepared: list[Prepared], snapshot: State, live: State) -> list[Prep
     `snapshot` is what the execution saw, `live` the state after the earlier patches.
     """
     contested = {
-        item.artifact_id
-        for item in prepared
-        if (item.encoded is not None or isinstance(item.operation, Delete))
-        and _oid(snapshot.stored(item.artifact_id)) != _oid(live.stored(item.artifact_id))
+        artifact_id
+        for artifact_id in written_by(prepared)
+        if _oid(snapshot.stored(artifact_id)) != _oid(live.stored(artifact_id))
     }
     for artifact_id in sorted(contested):
         prepared = _combine_one(artifact_id, prepared, snapshot, live)
     return prepared
+
+
+def written_by(*patches: Iterable[Prepared]) -> Iterator[str]:
+    """Yield the id of every artifact that patches write or delete, for each time they do."""
+    for patch in patches:
+        for item in patch:
+            if item.encoded is not None or isinstance(item.operation, Delete):
+                yield item.artifact_id
 
 
 def _oid(stored: Stored | None) -> str | None:
@@ -81,7 +89,8 @@ def _merged(base: Encoded | None, theirs: Encoded, mine: Encoded) -> Encoded | N
         return None
     merge = merge_function_of(mine.model)
     if merge is not None:
-        both = merge(None if base is None else _model(base), _model(theirs), _model(mine))
+        was = None if base is None or base.type_id != mine.type_id else _model(base)
+        both = merge(was, _model(theirs), _model(mine))
         return None if both is CONFLICT else encode(both)
     if base is None:
         return mine if theirs.payload == mine.payload else None

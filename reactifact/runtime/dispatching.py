@@ -57,5 +57,5 @@ class RetryingDispatcher:
                 await context.resources.clock.sleep(self._wait(attempt))
 
     def _wait(self, attempt: int) -> float:
-        wait: float = min(self._backoff * 2.0 ** (attempt - 1), self._longest)
+        wait: float = min(self._backoff * 2.0 ** min(attempt - 1, 64), self._longest)
         return wait * (1 - self._jitter * self._random())

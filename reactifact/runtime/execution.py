@@ -7,7 +7,7 @@ Whether its result is committed is the generation's.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..authoring.agents import Agent
 from ..authoring.effects import Effects
@@ -88,15 +88,18 @@ async def execute(
     clock = context.resources.clock
     started = clock.monotonic()
     scope = Scope(context, view, effects)
-    with entered(scope), bind(agent=work.agent.name, generation=generation):
-        try:
-            result = await _run(context, work, view, before)
-            result.found.calls = scope.calls
-        except Exception as error:
-            result = Result.failed(work, error)
-        result.latency = round((clock.monotonic() - started) * 1000, 3)
-        result.log()
-    view.let_go()
+    try:
+        with entered(scope), bind(agent=work.agent.name, generation=generation):
+            try:
+                result = await _run(context, work, view, before)
+                result.found.calls = scope.calls
+            except Exception as error:
+                result = Result.failed(work, error)
+            result.latency = round((clock.monotonic() - started) * 1000, 3)
+            result.log()
+    finally:
+        effects.close()
+        view.let_go()
     return result
 
 
@@ -104,12 +107,18 @@ async def _run(context: Context, work: Work, view: Working, before: Working) -> 
     _note_trigger(view, work)
     patch = await work.agent.execute(context, work.event)
     view.check_loaded()
-    check_declared(work.agent, patch.operations)
-    found = HeldResult(work.name, work.event, patch.operations, view.direct, view.reads, view.listings)
+    operations = [_own(operation) for operation in patch.operations]
+    check_declared(work.agent, operations)
+    found = HeldResult(work.name, work.event, operations, view.direct, view.reads, view.listings)
     result = Result(work, found)
     result.prepare(view)
     found.note_state(before)
     return result
+
+
+def _own(operation: Operation) -> Operation:
+    """Return what may be given an id: a produce may hand out one `Create` in every execution."""
+    return replace(operation) if isinstance(operation, Create) else operation
 
 
 def _note_trigger(view: Working, work: Work) -> None:

@@ -12,9 +12,11 @@ from functools import partial
 from operator import itemgetter
 from typing import Any
 
+from anyio.lowlevel import checkpoint_if_cancelled
+
 from ..authoring.agents import Agent
 from ..context import Context
-from ..context.applying import refuse_unequal_intents
+from ..context.applying import Prepared, apply, refuse_unequal_intents
 from ..context.encoding import Encoded
 from ..context.events import EventType, QueueEntry
 from ..context.held import HeldKey, HeldResult, held_key
@@ -24,7 +26,7 @@ from ..store.line import new_change_id
 from ..store.records import CommitRecord
 from ..store.state import State
 from .code import code_version
-from .combining import RunAgain, combine
+from .combining import RunAgain, combine, written_by
 from .execution import Result, execute
 from .native import Function, run_all
 from .planning import Work, match, named
@@ -71,6 +73,16 @@ class Execution:
         return [work for work, result in pairs if result is None]
 
 
+@dataclass(slots=True)
+class Combined:
+    """What a result comes to beside those before it; nothing, where its work has to run again."""
+
+    result: Result
+    patch: list[Prepared]
+    direct: list[Prepared]
+    runs_again: bool = False
+
+
 def plan(context: Context, agents: Sequence[Agent], known: Plan | None = None) -> Plan:
     """Match the queue against the state; reuse a plan that was made on exactly this state."""
     if any(t.event_type == EventType.ARTIFACT_STALE for a in agents for t in a.triggers or ()):
@@ -84,6 +96,10 @@ def plan(context: Context, agents: Sequence[Agent], known: Plan | None = None) -
         return Plan([], [], key)
     view = context.commits.new_view()
     view.is_tracking = True
+    view.closed = (
+        "a condition changed the context: it is asked while events are matched, and nobody applies what it "
+        "changes; let a produce do it"
+    )
     return Plan(match(context, view, agents, queue), list(queue), key)
 
 
@@ -113,6 +129,7 @@ async def execute_all(
                 return
             execution.executed += 1
             execution.results[index] = await execute(context, item, view, before, number)
+            await checkpoint_if_cancelled()  # it may have ended in spite of a cancellation, or beside one
         return
 
     upcoming = _Upcoming(waiting)
@@ -196,27 +213,53 @@ def mark_conflicts(results: Sequence[Result]) -> None:
             result.fail(error)
 
 
-def commit_all(context: Context, results: Sequence[Result], snapshot: State, labels: Labels) -> list[Work]:
-    """Commit results in plan order; return the work that has to run again on the new state.
+def combine_all(context: Context, results: Sequence[Result], snapshot: State) -> list[Combined]:
+    """Work out what results make of the live state in plan order, before any of it is committed.
+
+    Where two of them meet on an artifact, a merge function of the application may be asked, and what
+    that raises fails the later execution: its result carries the error, and the caller sees to it.
+    """
+    context.commits.commit_direct()
+    written = Counter(
+        artifact_id for result in results for artifact_id in {*written_by(result.patch, result.direct)}
+    )
+    if context.line.state.roots.meta == snapshot.roots.meta and all(n == 1 for n in written.values()):
+        return [Combined(result, result.patch, result.direct) for result in results]
+    view = context.commits.new_view()  # the live state as it will be, result by result
+    origin = context.commits.origin()
+    combined = []
+    for result in results:
+        try:
+            found = Combined(
+                result,
+                combine(result.patch, snapshot, view.state),
+                combine(result.direct, snapshot, view.state),
+            )
+        except RunAgain:
+            combined.append(Combined(result, [], [], runs_again=True))
+            continue
+        except Exception as error:
+            result.fail(error)
+            continue
+        combined.append(found)
+        apply(found.direct, view, origin)
+        apply(found.patch, view, origin)
+    return combined
+
+
+def commit_all(context: Context, combined: Sequence[Combined], labels: Labels) -> list[Work]:
+    """Commit in plan order what was just combined; return the work that has to run again on the new state.
 
     Nothing can be refused any more: every patch was checked when its execution ended.
     """
-    context.commits.commit_direct()
     if context.commits.held:
         context.commits.hold([])
-    again: list[Work] = []
-    for result in results:
-        try:
-            patch = combine(result.patch, snapshot, context.line.state)
-            direct = combine(result.direct, snapshot, context.line.state)
-        except RunAgain:
-            again.append(result.work)
-            continue
-        if direct:
-            context.commits.apply_direct(direct, labels.run_id)
-        if patch:
-            context.commits.commit_patch(patch, _note(result, labels, context))
-    return again
+    for one in combined:
+        if one.direct:
+            context.commits.apply_direct(one.direct, labels.run_id)
+        if one.patch:
+            context.commits.commit_patch(one.patch, _note(one.result, labels, context))
+    return [one.result.work for one in combined if one.runs_again]
 
 
 def _note(result: Result, labels: Labels, context: Context) -> CommitRecord:

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from contextvars import copy_context
 
 import anyio
+from anyio.lowlevel import checkpoint_if_cancelled
 
 Function = Callable[[], Awaitable[None]]
 
@@ -55,6 +56,8 @@ async def run_all(upcoming: Callable[[], Function | None], at_once: int) -> None
             group.start_soon(run)
     if errors:
         raise errors[min(errors)]
+    # a group whose last function ends just as it is cancelled ends without an error: some did not begin
+    await checkpoint_if_cancelled()
 
 
 def _is_cancellation(error: BaseException) -> bool:

@@ -96,16 +96,21 @@ def match(
 async def scheduled(scheduler: Scheduler, context: Context, work: list[Work]) -> list[Work]:
     """Let a scheduler object reorder or drop work; it sees (agent, event, reads) of each.
 
-    Raises `ValueError` when it returns something that it was not given.
+    Raises `ValueError` when it returns something that it was not given, or something twice.
     """
     offered = [(item.agent, item.event, [Read(*read) for read in item.reads.items()]) for item in work]
-    by_identity = {id(offer): item for offer, item in zip(offered, work, strict=True)}
-    by_meaning = {(id(item.agent), id(item.event)): item for item in work}
+    left = {id(offer): item for offer, item in zip(offered, work, strict=True)}
     chosen = []
     for offer in await scheduler(context, list(offered)):
-        found = by_identity.get(id(offer)) or by_meaning.get((id(offer[0]), id(offer[1])))
+        found = left.pop(id(offer), None)
+        if found is None:  # perhaps an item of its own making that means one of ours
+            same = (key for key, item in left.items() if item.agent is offer[0] and item.event is offer[1])
+            found = left.pop(next(same, 0), None)
         if found is None:
-            raise ValueError("the scheduler returned work that it was not given: return items of its list")
+            raise ValueError(
+                "the scheduler returned work that it was not given, or one item twice: return items of "
+                "its list, each once at most"
+            )
         chosen.append(found)
     return chosen
 

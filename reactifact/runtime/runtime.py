@@ -154,14 +154,15 @@ class Runtime(Wiring):
     async def ashutdown(self, *, timeout: float | None = None) -> None:
         """Stop for good: wait for the turn in progress, or cancel it after `timeout` seconds.
 
-        A later turn is refused. Resources are not closed. Raises `RuntimeError` inside a produce of
-        this runtime, which would wait for itself.
+        A later turn is refused. Resources are not closed. Raises `RuntimeError` inside a produce or a
+        callback of this runtime (a dispatcher, a scheduler), which would wait for itself.
         """
         scope = current_scope()
-        if scope is not None and scope.context is self.context:
+        in_produce = scope is not None and scope.context is self.context
+        if in_produce or (self._turn is not None and self._turn.is_waiting_here()):
             raise RuntimeError(
-                "ashutdown() was called inside a produce of the same runtime and would wait for "
-                "itself: call request_stop() there, or shut down from another task"
+                f"ashutdown() was called inside a {'produce' if in_produce else 'callback'} of the same "
+                "runtime and would wait for itself: call request_stop() there, or shut down from another task"
             )
         self._is_shut = True
         self.request_stop()

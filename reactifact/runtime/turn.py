@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from anyio import CancelScope, Event, create_task_group, get_cancelled_exc_class
+from anyio import CancelScope, Event, create_task_group, get_cancelled_exc_class, get_current_task
 
 from ..context import Context, delivery
 from ..context.interrupts import PendingAction
@@ -63,12 +63,17 @@ class Turn:
     stopping: bool = False
     known: generation.Plan | None = None
     done: Event = field(default_factory=Event)  # set when the turn has ended
+    task: int = field(default_factory=lambda: get_current_task().id)  # the one that runs it
     _running: generation.Execution = field(init=False)
 
     @property
     def context(self) -> Context:
         """The context the turn works on."""
         return self.wiring.context
+
+    def is_waiting_here(self) -> bool:
+        """Tell whether the present code is called by the turn, in its own task, and waited for."""
+        return get_current_task().id == self.task
 
     def stats(self) -> RunStats:
         """Return what the turn did so far."""
@@ -188,13 +193,13 @@ class Turn:
             self._hold([r for r in self._running.finished if r.error is None])
             raise
         self._count()
-        results = await self._without_failures(self._running.finished)
+        combined = await self._combined(self._running.finished)
         number = (context.line.record.generation if context.line.record else 0) + 1
         labels = generation.Labels(self.info.run_id, number)
-        again = generation.commit_all(context, results, self._running.snapshot, labels)
+        again = generation.commit_all(context, combined, labels)
         generation.consume(context, wiring.agents, planned.batch, [*again, *self._running.not_started])
         self.known = generation.plan(context, wiring.agents)  # the commit says what is owed
-        extra = {"generation": self.iterations, "runs": len(results)}
+        extra = {"generation": self.iterations, "runs": len(combined)}
         log.debug("generation committed", extra=extra)
 
     def _count(self) -> None:
@@ -205,6 +210,18 @@ class Turn:
         if not results and not self.context.commits.held:
             return
         self.context.commits.hold(result.found for result in results)
+
+    async def _combined(self, results: list[Result]) -> list[generation.Combined]:
+        """Return what the results that succeeded come to together, ready to be committed at once.
+
+        Raises the first failure unless errors are isolated.
+        """
+        while True:
+            results = await self._without_failures(results)
+            with bind(generation=self.iterations):
+                combined = generation.combine_all(self.context, results, self._running.snapshot)
+            if len(combined) == len(results):
+                return combined
 
     async def _without_failures(self, results: list[Result]) -> list[Result]:
         """Return the results that succeeded; raise the first failure unless errors are isolated."""

@@ -118,12 +118,19 @@ def _meta(data: bytes) -> Meta:
 
 _decoded: dict[bytes, Meta] = {}  # what was written is read back soon: by the next generation
 _DECODED = 8192
+_DECODED_BYTES = 8 * 1024 * 1024  # encoded; a record of many reads takes several times that when decoded
+_size = 0
 
 
 def _keep_decoded(data: bytes, meta: Meta) -> None:
-    if len(_decoded) >= _DECODED:
+    global _size
+    if data in _decoded or len(data) > _DECODED_BYTES // 8:
+        return
+    if len(_decoded) >= _DECODED or _size + len(data) > _DECODED_BYTES:
         _decoded.clear()
+        _size = 0
     _decoded[data] = meta
+    _size += len(data)
 
 
 _META_FIELDS = tuple(name for name in Meta.__dataclass_fields__ if name not in ("reads", "listings"))

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, RootModel
 from support import Note
 
 from reactifact import Artifact, register_type
@@ -145,3 +145,17 @@ def test_aliases_and_the_migrate_hook_reach_data_and_history() -> None:
     back = Artifact.from_dict(old)
     assert back.data == Person(full_name="Ada")
     assert back.history == [Person(full_name="A.")]
+
+
+class Numbers(RootModel[list[int]]):
+    pass
+
+
+def test_diff_shows_a_model_that_is_no_dictionary_as_its_root() -> None:
+    artifact = Artifact(Numbers([1]))
+    artifact.update(Numbers([1, 2]))
+    assert artifact.diff(0, 1) == {
+        "changed": {"root": {"old": [1], "new": [1, 2]}},
+        "added": {},
+        "removed": {},
+    }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -27,6 +29,7 @@ from reactifact import (
     produce,
 )
 from reactifact.commit import Commit, Read, Write
+from reactifact.store.layout import Meta, ReadRecord
 
 pytestmark = pytest.mark.anyio
 
@@ -263,3 +266,17 @@ async def test_direct_changes_are_in_the_store_but_carry_no_version(place: Place
     assert live(context, "n").data.text == "b"
     assert live(context, "n").version == 1
     assert [note.text for note in live(context, "n").history] == ["a"]
+
+
+def test_bookkeeping_that_is_remembered_is_bounded_by_what_it_holds() -> None:
+    """A commit may have read thousands of artifacts: a number of records is no bound of memory."""
+    reads = tuple(ReadRecord(f"document:{number}", 0) for number in range(1_000))
+    meta = Meta("a", "T", 0, 0, 0, "", "", "0" * 40, "", "", "", None, None, None, None, reads)
+    written = [replace(meta, id=f"a{number}").encode() for number in range(800)]
+    found = {id(Meta.decode(data)) for data in written[-10:]}
+    assert len(found) == 10
+    gc.collect()
+    kept = sum(1 for held in gc.get_objects() if type(held) is Meta and len(held.reads) == 1_000)
+    assert 0 < kept < 600
+    decoded = Meta.decode(written[0])
+    assert decoded == replace(meta, id="a0")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, RootModel
 from support import Note
 
 from reactifact import Artifact, Create, Delete, Link, Patch, Unlink, Update, register_type
@@ -117,3 +117,20 @@ def test_update_fields_refuses_a_misspelt_field() -> None:
 def test_what_names_no_artifact_is_refused() -> None:
     with pytest.raises(TypeError, match="int names no artifact"):
         Patch().delete(7)  # type: ignore[arg-type]
+
+
+class Settings(RootModel[dict[str, Any]]):
+    pass
+
+
+class Numbers(RootModel[list[int]]):
+    pass
+
+
+def test_update_fields_replaces_the_root_of_a_root_model() -> None:
+    patch = Patch().update_fields(Artifact(Settings({"a": 1}), id="s"), root={"b": 2})
+    patch.update_fields(Artifact(Numbers([1]), id="n"), root=[2])
+    assert [update.new_data for update in patch.operations if isinstance(update, Update)] == [
+        Settings({"b": 2}),
+        Numbers([2]),
+    ]

@@ -9,6 +9,7 @@ from support import Answer, Kick, Note, Order, Question, SpecialNote, live, trig
 
 from reactifact import (
     Agent,
+    Artifact,
     Budget,
     Consume,
     Context,
@@ -22,6 +23,7 @@ from reactifact import (
     create_agent,
     produce,
 )
+from reactifact.errors import ReactifactError
 
 pytestmark = pytest.mark.anyio
 CREATED, UPDATED, DELETED = (
@@ -319,6 +321,19 @@ async def test_a_subclass_may_override_run() -> None:
     assert context.history()[0].author == "Shouter"
 
 
+async def test_a_run_that_returns_something_else_than_a_patch_is_told_so() -> None:
+    class Wrong(Agent):
+        consumes = (Consume(Question),)
+
+        async def run(self, event: Event | None, context: Context) -> Any:
+            return Answer(text="not a patch")
+
+    context = Context()
+    context.create(Question(text="why"), id="q")
+    with pytest.raises(TypeError, match=r"run\(\) of agent 'Wrong' returned Answer: return a Patch or None"):
+        await Runtime(context, [Wrong()]).arun()
+
+
 async def test_the_trigger_is_the_live_artifact_behind_the_event() -> None:
     seen = []
 
@@ -341,3 +356,28 @@ def test_register_and_agents() -> None:
     assert runtime.agents == [first, second]
     with pytest.raises(TypeError, match="no agent"):
         runtime.register(Kick())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_an_agent_that_could_never_run_is_refused(limit: int) -> None:
+    with pytest.raises(ValueError, match="agent 'x': concurrency_limit is a number of at least 1"):
+        create_agent("x", concurrency_limit=limit)
+
+
+async def test_a_condition_that_changes_the_context_fails_its_agent() -> None:
+    """Its change would be lost: nobody applies what is changed while events are matched."""
+
+    def mark(artifact: Artifact[Any]) -> bool:
+        context.update(artifact.id, Note(text="seen"))
+        return True
+
+    @produce(Answer)
+    def nothing(call: ProduceCall) -> None: ...
+
+    context = Context()
+    context.create(Note(text="a"), id="n")
+    agent = create_agent("x", consumes=[Consume(Note, mark)], produces=[nothing])
+    with pytest.raises(ReactifactError, match="a condition changed the context"):
+        await Runtime(context, [agent]).arun()
+    assert live(context, "n").data.text == "a"
+    assert len(context.pending_events()) == 1

@@ -32,7 +32,7 @@ from reactifact import (
     produce,
 )
 from reactifact.effects import current_effects
-from reactifact.errors import IntentConflict
+from reactifact.errors import IntentConflict, ReactifactError
 
 pytestmark = pytest.mark.anyio
 
@@ -339,3 +339,63 @@ async def test_execute_gives_the_patch_and_applies_nothing() -> None:
     assert patch.operations == [Create(Note(), id="x"), Delete("n")]
     assert context.get("x") is None
     assert isinstance(context.get("n"), Artifact)
+
+
+async def test_one_patch_handed_out_by_two_executions_makes_two_artifacts() -> None:
+    always = Patch().create(Note(text="again"))
+
+    @produce(Note)
+    def work(call: ProduceCall) -> Patch:
+        return always
+
+    context = Context()
+    context.create(Question(text="one"))
+    context.create(Question(text="two"))
+    assert (
+        await Runtime(context, [create_agent("x", consumes=[Consume(Question)], produces=[work])]).arun() == 2
+    )
+    assert [note.data.text for note in context.list_artifacts(Note)] == ["again", "again"]
+    operation = always.operations[0]
+    assert isinstance(operation, Create)
+    assert operation.artifact_id is None
+
+
+async def test_what_a_task_does_after_its_execution_is_refused_and_not_lost() -> None:
+    """It would go to a view that nobody commits any more."""
+    refused: list[str] = []
+    over = anyio.Event()
+
+    async def outlive(call: ProduceCall, effects: Effects) -> None:
+        await over.wait()
+        context = call.context
+        assert live(context, "n").data.text == "a"  # it goes on seeing what its execution saw
+        for name, late in {
+            "create": lambda: context.create(Note(), id="late"),
+            "update": lambda: context.update("n", Note(text="late")),
+            "delete": lambda: context.delete("n"),
+            "link": lambda: context.link("n", "cites", "n"),
+            "unlink": lambda: context.unlink("n"),
+            "effect": lambda: effects.create(Note(), id="late"),
+        }.items():
+            with pytest.raises(
+                ReactifactError, match="after its execution had ended, by a task that outlived"
+            ):
+                late()
+            refused.append(name)
+
+    async with anyio.create_task_group() as group:
+
+        @produce(Note)
+        def work(call: ProduceCall) -> None:
+            group.start_soon(outlive, call, call.effects)
+
+        context = Context()
+        context.create(Note(text="a"), id="n")
+        context.drain_events()
+        context.create(Question(text="one"), id="q")
+        await Runtime(context, [create_agent("x", consumes=[Consume(Question)], produces=[work])]).arun()
+        context.update("n", Note(text="b"))
+        over.set()
+    assert refused == ["create", "update", "delete", "link", "unlink", "effect"]
+    assert context.snapshot().keys() == {"n", "q"}
+    assert live(context, "n").data.text == "b"

@@ -155,6 +155,29 @@ async def test_better_4_a_cancelled_turn_keeps_what_has_finished() -> None:
     assert bench.runs == ["two"]
 
 
+@pytest.mark.parametrize("limit", [None, 1, 2])
+async def test_a_turn_that_is_cancelled_as_an_execution_ends_commits_nothing(limit: int) -> None:
+    context = Context()
+    context.create(Question(text="why"), id="q0")
+    context.create(Question(text="how"), id="q1")
+    ran: list[str] = []
+    with anyio.CancelScope() as scope:
+
+        @produce(Answer)
+        def last_words(call: ProduceCall) -> Answer:
+            ran.append(trigger_of(call).id)
+            scope.cancel()
+            return Answer(text="done")
+
+        agents = [create_agent("x", consumes=[Consume(Question)], produces=[last_words])]
+        await Runtime(context, agents, limit).arun()
+    assert scope.cancelled_caught
+    assert context.version == 0
+    cut = len(ran)
+    assert await Runtime(context, agents, limit).arun() == 2 - cut
+    assert (ran, context.version) == (["q0", "q1"], 2)
+
+
 # -- when it counts no more ---------------------------------------------------------------------------
 
 

@@ -346,3 +346,46 @@ async def test_a_stored_turn_is_the_same_as_one_in_memory(place: Place) -> None:
     assert [found.author for found in context.history()] == ["answerer", "echoer"]
     assert context.history()[0].reads[0].artifact_id == "q"
     assert EventType.ARTIFACT_CREATED not in [event.type for event in context.pending_events()]
+
+
+async def test_a_scheduler_reorders_and_drops_work() -> None:
+    log: list[str] = []
+
+    async def later_first(context: Context, work: list[Any]) -> list[Any]:
+        return [work[2], work[0]]
+
+    context = asked("a", "b", "c")
+    runtime = Runtime(context, [writer("w", log)], scheduler=later_first)
+    assert await runtime.arun() == 2
+    assert log == ["w q2", "w q0"]
+    assert context.pending_events() == []
+
+
+async def test_a_scheduler_may_return_items_of_its_own_that_mean_the_same_work() -> None:
+    log: list[str] = []
+    twin = writer("w", log)
+
+    async def anew(context: Context, work: list[Any]) -> list[Any]:
+        return [(agent, event, []) for agent, event, reads in reversed(work)]
+
+    context = asked("a")
+    assert await Runtime(context, [twin, twin], scheduler=anew).arun() == 2
+    assert log == ["w q0", "w q0"]
+    assert [found.author for found in context.history()] == ["w", "w"]
+
+
+@pytest.mark.parametrize(
+    "answer", [lambda work: [*work, work[0]], lambda work: [(*work[0][:2], []), work[0]]]
+)
+async def test_work_that_a_scheduler_returns_twice_is_refused(answer: Any) -> None:
+    log: list[str] = []
+
+    async def doubling(context: Context, work: list[Any]) -> list[Any]:
+        found: list[Any] = answer(work)
+        return found
+
+    context = asked("a")
+    with pytest.raises(ValueError, match="twice"):
+        await Runtime(context, [writer("w", log)], scheduler=doubling).arun()
+    assert log == []
+    assert len(context.pending_events()) == 1

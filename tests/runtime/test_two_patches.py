@@ -54,7 +54,7 @@ class Span(BaseModel):
 def agent(name: str, work: Any) -> Agent:
     """Return an agent that does `work` once for the kick of the test."""
 
-    @produce(Note, also_creates=PendingAction)
+    @produce(Note, also_creates=[PendingAction, Post])
     async def once(call: ProduceCall) -> None:
         work(call)
 
@@ -294,3 +294,75 @@ async def test_where_a_ready_merge_function_leaves_a_conflict_the_later_executio
     )
     assert live(context, "p").data == Post(views=5, title="two")
     assert runs == 3
+
+
+class Fragile(BaseModel):
+    total: int = 0
+
+
+def _broken(base: Fragile | None, theirs: Fragile, mine: Fragile) -> Fragile:
+    raise RuntimeError("the merge function broke")
+
+
+register_type(Fragile, merge=_broken)
+
+
+def _noting(name: str, text: str) -> Agent:
+    """Return an agent that notes something beside its update of an artifact that does not merge."""
+
+    def work(call: ProduceCall) -> None:
+        call.effects.create(Note(text=text))
+        call.effects.update("f", total=len(text))
+
+    return agent(name, work)
+
+
+async def test_a_merge_function_that_raises_fails_the_later_execution_and_nothing_is_committed() -> None:
+    context = Context()
+    context.create(Fragile(), id="f")
+    agents = [_noting("one", "a"), _noting("two", "bb")]
+    with pytest.raises(RuntimeError, match="the merge function broke"):
+        await run(context, *agents)
+    assert (context.version, context.list_artifacts(Note)) == (0, [])
+    runtime = Runtime(context, agents)
+    with pytest.raises(RuntimeError, match="the merge function broke"):
+        await runtime.arun()
+    assert runtime.last_stats is not None
+    assert runtime.last_stats.runs == 1  # what the first execution did is held, not done twice
+    assert (context.version, context.list_artifacts(Note)) == (0, [])
+
+
+async def test_with_isolation_a_merge_function_that_raises_costs_its_execution_alone() -> None:
+    told: list[tuple[str, str]] = []
+    context = Context()
+    context.create(Fragile(), id="f")
+    context.drain_events()
+    context.create(Kick(), id="kick")
+    agents = [_noting("one", "a"), _noting("two", "bb"), updating("three", "o", status="paid")]
+    context.create(Order(item="x"), id="o")
+    runtime = Runtime(
+        context,
+        agents,
+        isolate_errors=True,
+        on_agent_error=lambda agent, event, error: told.append((agent.name, str(error))),
+    )
+    assert await runtime.arun() == 3
+    assert told == [("two", "the merge function broke")]
+    assert runtime.last_stats is not None
+    assert runtime.last_stats.errors == 1
+    assert [note.data.text for note in context.list_artifacts(Note)] == ["a"]
+    assert [found.author for found in context.history()] == ["one", "three"]
+    assert live(context, "o").data.status == "paid"
+    assert context.pending_events() == []
+
+
+async def test_two_patches_that_change_the_type_have_no_base_that_a_merge_function_could_read() -> None:
+    context = Context()
+    context.create(Note(tags=["one"]), id="p")
+    runs = await run(
+        context,
+        agent("one", lambda call: call.effects.upsert(Post(views=2, tags=["one"]), id="p")),
+        agent("two", lambda call: call.effects.upsert(Post(views=3, tags=["two"]), id="p")),
+    )
+    assert runs == 2
+    assert live(context, "p").data == Post(views=5, tags=["one", "two"])
