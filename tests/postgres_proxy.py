@@ -1,10 +1,14 @@
-"""A TCP proxy before a PostgreSQL server: it counts round trips, and can lose the answer to a COMMIT."""
+"""A TCP proxy before a PostgreSQL server: it counts trips, loses answers to COMMIT and ends connections."""
 
 from __future__ import annotations
 
 import socket
 import threading
 from contextlib import suppress
+
+_FIELDS = b"SFATAL\0VFATAL\0C57P01\0Mterminating connection due to administrator command\0\0"
+_ENDED = b"E" + (len(_FIELDS) + 4).to_bytes(4, "big") + _FIELDS
+_READY = b"Z\0\0\0\5I"
 
 
 class Proxy:
@@ -14,6 +18,8 @@ class Proxy:
         self.round_trips = 0
         """How often the other side was asked and answered before more was asked."""
         self.loses_answers_to_commit = 0
+        self.ends_after_commit = 0
+        """Connections to end as an administrator does, when their COMMIT was done and said so."""
         self.refuses_after_a_loss = False
         self.is_refusing = False
         self._port = int(dsn.rpartition(":")[2].partition("/")[0])
@@ -40,6 +46,10 @@ class Proxy:
                     if self.loses_answers_to_commit and b"COMMIT\0" in data:  # the server has done it
                         self.loses_answers_to_commit -= 1
                         self.is_refusing = self.refuses_after_a_loss
+                        break
+                    if self.ends_after_commit and b"COMMIT\0" in data and data.endswith(_READY):
+                        self.ends_after_commit -= 1
+                        client.sendall(data.removesuffix(_READY) + _ENDED)
                         break
                     self.round_trips += asked.is_set()
                     asked.clear()

@@ -39,13 +39,17 @@ def load(
     Runs in a worker thread. Raises what `Line.load` does, `MergeConflict` where the hand-made merge
     leaves one open, `StoreError` where it holds what no merge of its parents gives; nothing has moved then.
     """
+    deeper: Oid | None = None
     for _ in range(_ATTEMPTS):
         try:
             return Line.load(database, session, branch)
         except MergedByHand as error:
             ref = branch_ref(session, branch)
             if database.backend.refs(ref).get(ref) != error.commit:
-                raise  # it stands deeper in the history, or moved meanwhile
+                if error.commit == deeper:
+                    raise  # it stands deeper in the history
+                deeper = error.commit  # or the branch moved since it was read
+                continue
             try:
                 _rejoin(database, session, branch, error, resources or RuntimeResources())
             except StaleSession:

@@ -6,13 +6,12 @@ Owns the scan over all branches and the drain of each. It runs no agent.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
 from ..context import Context, delivery, rejoining
 from ..context.resources import RuntimeResources
-from ..errors import MergedByHand, MissingObject, ReactifactError
+from ..errors import MergedByHand, ReactifactError
 from ..runtime import outbox
 from ..store.database import Database
 from ..store.layout import BOOKKEEPING
@@ -50,8 +49,10 @@ def waiting_branches(database: Database) -> tuple[list[Branch], list[DamagedHead
     found: list[Branch] = []
     broken = refs_without_id(database)
     for chunk in _chunks(list(refs.items())):
-        with suppress(MissingObject):  # told below, of the branch that lacks it
+        try:
             _prefetch(database, [oid for _, oid in chunk])
+        except DAMAGE:  # told below, of the branch that has it
+            database.backend.refs(chunk[0][0])  # unless it is the store that cannot be read
         for ref, oid in chunk:
             try:
                 names = lines.whole_names(database, ref, oid)
@@ -71,19 +72,21 @@ def sendable_branches(database: Database, *, failed: bool = False) -> tuple[list
     waiting, broken = waiting_branches(database)
     for session, branch in waiting:
         try:
-            line = Line.load(database, session, branch)
+            if _has_something(database, session, branch, failed):
+                found.append((session, branch))
         except MergedByHand:
             found.append((session, branch))
-            continue
         except DAMAGE as error:
             broken.append(DamagedHead(branch_ref(session, branch), session, branch, damage(error)))
-            continue
-        if line is None:
-            continue
-        working = Context.over(line).working
-        if delivery.sendable(working) or (failed and delivery.failed(working)):
-            found.append((session, branch))
     return found, broken
+
+
+def _has_something(database: Database, session: str, branch: str, failed: bool) -> bool:
+    line = Line.load(database, session, branch)
+    if line is None:
+        return False  # deleted meanwhile
+    working = Context.over(line).working
+    return bool(delivery.sendable(working) or (failed and delivery.failed(working)))
 
 
 def pending_sessions(database: Database) -> list[str]:

@@ -14,6 +14,7 @@ from ..context.locking import StoreLock, run_lock
 from ..context.publishing import publish
 from ..context.refreshing import refresh
 from ..context.resources import RuntimeResources
+from ..errors import Contention
 from ..runtime.outbox import Dispatcher, ErrorCallback, Options
 from ..store.line import MAIN, Line
 from ..store.names import branch_ref, encode_name, is_ledger_ref, tag_ref
@@ -22,6 +23,8 @@ from ..store.protocol import Pruned, RefUpdate
 from ..threads import in_thread
 from . import lines, pruning, service
 from .stores import Durability, StoreLike, open_database
+
+_ATTEMPTS = 8
 
 
 class Session:
@@ -157,18 +160,29 @@ class SessionStore:
         return await in_thread(lines.sessions, self.database)
 
     async def delete_session(self, session_id: str) -> None:
-        """Remove a session with its branches, tags and ledger; one that is absent is fine."""
+        """Remove a session with its branches, tags and ledger; one that is absent is fine.
+
+        Raises `Contention` where others write it as fast as it is removed.
+        """
         await in_thread(self._delete, session_id)
 
     def _delete(self, session_id: str) -> None:
+        """Remove what is there, and what others wrote while that went on."""
         backend = self.database.backend
-        refs = {}
-        for own in (branch_ref(session_id, MAIN), tag_ref(session_id, MAIN)):
-            refs.update(backend.refs(own.rpartition("/")[0] + "/"))
-        refs.update(backend.refs(operations_ref(session_id)))
-        # The ledger last: what a deletion that was cut short left must not be sent once more.
-        last = sorted(refs, key=lambda name: (is_ledger_ref(name), name))
-        backend.write({}, [RefUpdate(name, refs[name], None) for name in last])
+        for left in reversed(range(_ATTEMPTS)):
+            refs = {}
+            for own in (branch_ref(session_id, MAIN), tag_ref(session_id, MAIN)):
+                refs.update(backend.refs(own.rpartition("/")[0] + "/"))
+            refs.update(backend.refs(operations_ref(session_id)))
+            if not refs:
+                return
+            # The ledger last: what a deletion that was cut short left must not be sent once more.
+            last = sorted(refs, key=lambda name: (is_ledger_ref(name), name))
+            try:
+                backend.write({}, [RefUpdate(name, refs[name], None) for name in last])
+            except Contention:
+                if not left:
+                    raise
 
     async def pending_sessions(self) -> list[str]:
         """Return the sessions in which some branch has actions to send, sorted.

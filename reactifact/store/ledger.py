@@ -189,9 +189,10 @@ class Ledger:
         Runs in worker threads, one at a time. Raises `Contention` after several lost races.
         """
         with self.lock:
+            is_ours = False
             for attempt in range(_ATTEMPTS):
                 tip, calls = self._tip, len(self._calls)
-                if tip == self.head:
+                if tip == self.head and not is_ours:
                     return
                 try:
                     update = RefUpdate(self.ref, self.head, tip)
@@ -201,12 +202,26 @@ class Ledger:
                     if attempt == _ATTEMPTS - 1:
                         raise
                     self._refuse_deleted(error)
-                    self.refresh()
+                    is_ours = self._got_through(tip, calls)
+                    if not is_ours:
+                        self.refresh()
                     continue
                 self.head = tip
                 del self._calls[:calls]
                 if self._tip == tip:
                     self.staged.clear()
+
+    def _got_through(self, tip: Oid | None, calls: int) -> bool:
+        """Go on from a commit of ours that the ref holds, whose write moved it and failed afterwards."""
+        held = self.database.backend.refs(self.ref).get(self.ref)
+        while tip is not None and tip in self.staged.objects:
+            if tip == held:
+                self.head = held
+                del self._calls[:calls]
+                return True
+            parents = self.staged.commit(tip).parents
+            tip, calls = parents[0] if parents else None, calls - 1
+        return False
 
     def _refuse_deleted(self, error: Contention) -> None:
         """A ledger that is gone was deleted with its session, and stays deleted."""

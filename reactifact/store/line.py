@@ -63,6 +63,7 @@ class Line:
         self.branch = branch
         self.ref: str | None = None
         self.published: Oid | None = None  # what the ref holds, as far as we know
+        self.is_unsure = False  # whether the write that moved the ref there failed afterwards
         self.tip: Oid | None = None  # the newest sealed commit
         self.record: CommitRecord | None = None  # of the newest commit, open or sealed
         self.draft: Draft | None = None
@@ -254,7 +255,7 @@ class Line:
     def prepare(self) -> Publication | None:
         """Seal, and return what has to be written; `None` when there is nothing."""
         tip = self.seal()
-        if self.ref is None or tip is None or tip == self.published:
+        if self.ref is None or tip is None or (tip == self.published and not self.is_unsure):
             return None
         update = RefUpdate(self.ref, self.published, tip)
         return Publication(dict(self.objects.objects), dict(self.objects.trees), update, tip)
@@ -279,7 +280,7 @@ class Line:
         for oid in publication.objects:
             self.objects.objects.pop(oid, None)
             self.objects.trees.pop(oid, None)
-        self.published = publication.tip
+        self.published, self.is_unsure = publication.tip, False
 
     def publish(self) -> None:
         """Prepare, write and finish in one go."""

@@ -1,6 +1,6 @@
 """Going on after somebody else compacted: unpublished commits are linked onto the rewritten history.
 
-Owns the two cases: a branch whose ref holds its own last commit, rewritten (`follow`), and a fork
+Owns the two cases: a branch whose ref holds its own last commit, rewritten or as it is (`follow`), and a fork
 without a ref whose history the store may give up (`settle_fork`). Nothing is merged here: the commits
 below are the same changes.
 """
@@ -23,14 +23,20 @@ from .trees import Path, update
 
 
 def follow(line: Line) -> bool:
-    """Link what is not published onto what the ref holds, where that is our own commit rewritten.
+    """Go on from what the ref holds, where that is our own: a commit rewritten, or a write that got through.
 
-    Returns false, with nothing changed, where it is not: then somebody else has written.
+    A write may have moved the ref and failed afterwards. Returns false, with nothing changed, where it is
+    neither: then somebody else has written.
     """
-    if line.ref is None or line.published is None:
+    if line.ref is None:
         return False
     held = line.database.backend.refs(line.ref).get(line.ref)
     if held is None or held == line.published:
+        return False
+    if _is_staged(line, held):
+        line.published, line.is_unsure = held, True
+        return True
+    if line.published is None:
         return False
     try:
         ours, theirs = own_record(line.objects, line.published), own_record(line.database, held)
@@ -41,8 +47,19 @@ def follow(line: Line) -> bool:
         return False  # what our commits stand on was collected meanwhile
 
 
+def _is_staged(line: Line, commit: Oid) -> bool:
+    """Tell whether a commit is one of those that the line has made and not heard of as written."""
+    oid = line.tip
+    while oid is not None and oid in line.objects.objects:
+        if oid == commit:
+            return True
+        parents = line.objects.commit(oid).parents
+        oid = parents[0] if parents else None
+    return False
+
+
 def require_current(line: Line) -> None:
-    """Raise `StaleSession` when somebody else wrote the branch; go on where it was only compacted."""
+    """Raise `StaleSession` when somebody else wrote the branch; go on as `follow` does where nobody did."""
     try:
         line.require_current()
     except StaleSession:

@@ -60,6 +60,13 @@ _SEEN = 4_096  # how many are kept
 _UNSEEN: Any = object()
 
 
+class _Linked(NamedTuple):
+    """Relations of one source, and what tells two of them apart."""
+
+    edges: tuple[Edge, ...]
+    ends: set[tuple[str, str]]
+
+
 class StateSavepoint(NamedTuple):
     """The changes on top of some subtrees at one moment."""
 
@@ -88,6 +95,7 @@ class State:
         self.taken: dict[str, Oid | None] = {}  # folders of kept versions, from another branch
         self._forgotten: set[str] = set()
         self._seen = _Seen(roots.meta, {})
+        self._linked = _Linked((), set())
 
     def twin(self) -> State:
         """Return another state on the same subtrees, with objects of its own on top."""
@@ -152,7 +160,8 @@ class State:
                 continue
             meta = versioning.claimed_by(stored.meta, origin, is_new=self._is_new(stored))
             self._set(meta)
-            self.kept = {k: v for k, v in self.kept.items() if v is not stored}
+            if self.kept.get(place := (artifact_id, stored.meta.version)) is stored:
+                del self.kept[place]
 
     def _is_new(self, stored: Stored) -> bool:
         return lookup(self.objects, self.roots.meta, file_path(stored.meta.id)) is None
@@ -269,9 +278,14 @@ class State:
     def link(self, source: str, relation: str, target: str) -> bool:
         """Add a relation; return whether it was new."""
         edges = self.outgoing(source)
-        if any(edge.relation == relation and edge.target == target for edge in edges):
+        known = self._linked
+        if known.edges is not edges:  # looked through once for all links of one source in a row
+            known = _Linked(edges, {(edge.relation, edge.target) for edge in edges})
+        if (relation, target) in known.ends:
             return False
-        self.edges[source] = (*edges, Edge(relation, target, self.next_sequence))
+        self.edges[source] = edges = (*edges, Edge(relation, target, self.next_sequence))
+        known.ends.add((relation, target))
+        self._linked = _Linked(edges, known.ends)
         self.next_sequence += 1
         return True
 
@@ -283,7 +297,8 @@ class State:
             if relation in (None, edge.relation) and target in (None, edge.target)
         ]
         if gone:
-            self.edges[source] = tuple(e for e in self.outgoing(source) if e not in gone)
+            dropped = set(gone)
+            self.edges[source] = tuple(e for e in self.outgoing(source) if e not in dropped)
         return gone
 
     # -- intents -----------------------------------------------------------------------------

@@ -16,9 +16,13 @@ from support import Order as Order
 from reactifact import Context, Runtime, SessionStore, register_type
 from reactifact.branching import BranchStore, MergeConflict
 from reactifact.cli import main
+from reactifact.context import rejoining
 from reactifact.context.context import Context as AnyContext
 from reactifact.errors import MergedByHand, StoreError
 from reactifact.merging import counter, per_field
+from reactifact.sessions.stores import open_database
+from reactifact.store.database import Database
+from reactifact.store.line import Line
 
 MAIN = "refs/heads/s/main"
 
@@ -393,6 +397,29 @@ def test_two_that_open_it_at_once_make_one_merge(tmp_path: Path) -> None:
     anyio.run(both)
     assert len(heads) == 4
     assert len(set(heads)) == 1
+
+
+def test_one_that_is_merged_again_between_two_looks_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = Desk(tmp_path, nothing, nothing, nothing)
+    desk.merge()
+    load = Line.load
+    others: list[str | None] = []
+
+    def late(database: Database, session: str, branch: str) -> Line | None:
+        try:
+            return load(database, session, branch)
+        except MergedByHand:
+            monkeypatch.undo()
+            line = rejoining.load(open_database(desk.path), session, branch)
+            others.append(None if line is None else line.head)
+            raise
+
+    monkeypatch.setattr(Line, "load", staticmethod(late))
+    line = rejoining.load(open_database(desk.path), "s", "main")
+    assert line is not None
+    assert others == [line.head]
 
 
 def test_reading_alone_tells_and_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

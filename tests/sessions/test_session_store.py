@@ -36,6 +36,9 @@ from reactifact import (
     produce,
 )
 from reactifact.errors import NotAStore, SessionBusy, StaleSession
+from reactifact.store.line import MAIN
+from reactifact.store.names import branch_ref
+from reactifact.store.protocol import RefUpdate
 
 pytestmark = pytest.mark.anyio
 
@@ -159,6 +162,31 @@ async def test_has_list_and_delete(place: Place) -> None:
     fresh = await store.open("b")
     assert not fresh.loaded
     assert fresh.context.list_artifacts() == []
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+async def test_what_others_write_meanwhile_is_deleted_too(
+    place: Place, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    session = await place.store().open("s")
+    session.context.create(Order(item="tea"), id="tea")
+    await Runtime(session.context, [notifier()], session=session, dispatcher=Outside()).arun()
+    store = place.store()
+    backend = store.database.backend
+    write, tip = backend.write, backend.refs()[branch_ref("s", MAIN)]
+
+    def disturbed(objects: Any, updates: Any = ()) -> None:
+        monkeypatch.undo()
+        if moment == "after":
+            write(objects, updates)
+        write({}, [RefUpdate(branch_ref("s", name), None, tip) for name in ("early", "zoo")])
+        if moment == "before":
+            write({}, [RefUpdate(branch_ref("s", MAIN), tip, None)])
+            write(objects, updates)
+
+    monkeypatch.setattr(backend, "write", disturbed)
+    await store.delete_session("s")
+    assert place.store().database.backend.refs() == {}
 
 
 async def test_deleting_takes_branches_and_ledger_along(place: Place) -> None:

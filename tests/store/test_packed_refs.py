@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import random
 import shutil
+import subprocess
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -98,3 +101,71 @@ def test_a_file_that_was_replaced_is_looked_up_anew(path: Path) -> None:
     assert backend.refs() == {**before, "refs/heads/later/main": oid}
     backend.close()
     assert backend.refs("refs/heads/later/") == {"refs/heads/later/main": oid}
+
+
+def test_git_cannot_pack_a_ref_that_is_being_deleted(path: Path) -> None:
+    backend = GitBackend(path, durability="os")
+    name = "refs/heads/loose/main"
+    oid = put(backend, name, "loose")
+    said: list[str] = []
+
+    def pack(step: str) -> None:
+        if step == "ref-unpacked":
+            command = ("git", "-C", str(path), "-c", "core.packedRefsTimeout=0", "pack-refs", "--all")
+            said.append(subprocess.run(command, capture_output=True, text=True, check=False).stderr)
+
+    backend.fault = pack
+    backend.write({}, [RefUpdate(name, oid, None)])
+    assert "packed-refs.lock" in said[0]
+    assert name not in backend.refs()
+    assert name not in shown_by_git(path)
+    assert not (path / "packed-refs.lock").exists()
+
+
+def test_a_deletion_costs_little_among_many_packed_refs(path: Path) -> None:
+    backend = GitBackend(path, durability="os")
+    oid = backend.refs()["refs/heads/000/main"]
+    packed = path / "packed-refs"
+    names = sorted(f"refs/tags/zzz/{number:05}" for number in range(20_000))
+    packed.write_text(packed.read_text() + "".join(f"{oid} {name}\n" for name in names))
+    begin = time.process_time()
+    backend.write({}, [RefUpdate(name, oid, None) for name in names[::200]])
+    assert time.process_time() - begin < 1.0
+    assert list(backend.refs("refs/tags/zzz/")) == [name for name in names if name not in names[::200]]
+
+
+def test_head_leaves_thousands_of_branches_soon(path: Path) -> None:
+    backend = GitBackend(path, durability="os")
+    oid = backend.refs()["refs/heads/000/main"]
+    names = [*(f"refs/heads/zz/{number:05}" for number in range(10_000)), "refs/heads/zz/main"]
+    header, *lines = (path / "packed-refs").read_text().splitlines(keepends=True)
+    branches = [line for line in lines if " refs/heads/" in line and " refs/heads/z" not in line]
+    packed = sorted([*branches, *(f"{oid} {name}\n" for name in names)], key=lambda line: line[41:])
+    (path / "packed-refs").write_text("".join([header, *packed]))
+    git(path, "symbolic-ref", "HEAD", "refs/heads/zz/main")
+    begin = time.process_time()
+    backend._head.prepare([RefUpdate(name, oid, None) for name in names])
+    assert time.process_time() - begin < 1.0
+    assert git(path, "symbolic-ref", "HEAD") == "refs/heads/000/main\n"
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("is_alive", [True, False])
+def test_git_may_hold_the_file_for_some_seconds(path: Path, is_alive: bool) -> None:
+    backend = GitBackend(path, durability="os")
+    oid = backend.refs()["refs/heads/000/main"]
+    lock = path / "packed-refs.lock"
+    lock.touch()
+    ended = threading.Event()
+
+    def end() -> None:
+        ended.set()
+        lock.unlink()
+
+    timer = threading.Timer(2.5, end)
+    if is_alive:
+        timer.start()
+    backend.write({}, [RefUpdate("refs/heads/000/main", oid, None)])
+    assert ended.is_set() is is_alive
+    assert "refs/heads/000/main" not in shown_by_git(path)
+    assert not lock.exists()

@@ -192,6 +192,20 @@ class TestWhenTheServerGoesAway:
             with other.lock("s"):
                 pass
 
+    def test_a_lock_stays_held_where_the_server_ends_idle_sessions(self, dsn: str) -> None:
+        name = dsn.rpartition("/")[2]
+        ask(dsn, f"ALTER DATABASE {name} SET idle_session_timeout = '100ms'")
+        try:
+            with opened(dsn) as backend, opened(dsn) as other, backend.lock("run s/main"):
+                # another session of this server ends by its own timeout, later than ours would have
+                with psycopg.connect(dsn, autocommit=True) as idle, suppress(psycopg.Error):
+                    idle.execute(b"SET idle_session_timeout = '300ms'")
+                    next(idle.notifies(timeout=5), None)
+                with pytest.raises(SessionBusy), other.lock("run s/main"):
+                    pass
+        finally:
+            ask(dsn, f"ALTER DATABASE {name} RESET idle_session_timeout")
+
     def test_while_it_is_away_every_call_says_so_once(self, own_server: PostgresServer, dsn: str) -> None:
         with opened(dsn) as backend:
             old = put(backend, MAIN, "one")
@@ -241,6 +255,20 @@ class TestWhenTheServerGoesAway:
             assert cut
             assert backend.refs() == {MAIN: new}
 
+    def test_a_connection_that_is_lost_after_a_lost_race_is_made_anew(self, dsn: str) -> None:
+        with opened(dsn) as backend:
+            failures = [psycopg.errors.DeadlockDetected(), psycopg.OperationalError("gone")]
+
+            def work(_: Any) -> str:
+                if failures:
+                    raise failures.pop(0)
+                return "done"
+
+            assert backend._server.run("writing to", work) == "done"
+            failures[:] = [psycopg.OperationalError("gone")] * 2
+            with pytest.raises(StoreError, match="cannot be reached"):
+                backend._server.run("writing to", work)
+
 
 class TestACommitWhoseAnswerIsLost:
     def test_it_is_found_to_be_done(self, dsn: str) -> None:
@@ -251,6 +279,33 @@ class TestACommitWhoseAnswerIsLost:
             new = put(backend, MAIN, "two", old)
             assert proxy.loses_answers_to_commit == 0
             assert backend.refs() == {MAIN: new}
+
+    def test_it_is_found_to_be_done_when_the_server_ends_the_connection(self, dsn: str) -> None:
+        proxy = Proxy(dsn)
+        with opened(proxy.dsn) as backend:
+            old = put(backend, MAIN, "one")
+            proxy.ends_after_commit = 1
+            new = put(backend, MAIN, "two", old)
+            assert proxy.ends_after_commit == 0
+            assert backend.refs() == {MAIN: new}
+            backend.write({}, [RefUpdate(MAIN, new, old)])
+            with pytest.raises(Contention):  # nothing is in doubt any more
+                put(backend, MAIN, "two", new)
+
+    def test_one_of_objects_alone_says_nothing_of_another(self, dsn: str) -> None:
+        proxy = Proxy(dsn)
+        with opened(proxy.dsn) as backend, opened(dsn) as other:
+            old = put(backend, MAIN, "one")
+            proxy.loses_answers_to_commit = 1
+            proxy.refuses_after_a_loss = True
+            with pytest.raises(StoreError, match="cannot be reached"):
+                backend.write(dict([blob(b"loose")]))
+            proxy.is_refusing = False
+            other.write({}, [RefUpdate(MAIN, old, None)])
+            assert other.prune(grace=0).objects
+            _, resting = commit("two", old)
+            with pytest.raises(Contention, match="pruned"):
+                backend.write(resting)
 
     def test_it_is_found_to_be_done_later(self, dsn: str) -> None:
         proxy = Proxy(dsn)

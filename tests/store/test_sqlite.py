@@ -34,6 +34,15 @@ def change(path: Path | str, statement: str, *values: object) -> None:
     connection.close()
 
 
+_FOLDING = """
+import fcntl, sys
+with open(sys.argv[1], "r+b") as shared:
+    fcntl.lockf(shared, fcntl.LOCK_EX, 1, 121)  # SQLite's lock of who folds the log
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
 class TestSQLite(SQLSuite):
     to_version_1 = "PRAGMA user_version = 1"
 
@@ -216,6 +225,20 @@ class TestWhenTheSystemRefuses:
             reader.execute("COMMIT")
             reader.close()
             assert backend.prune(grace=0, rewrite=True) == Pruned(0, 0, 0)
+
+    def test_a_rewrite_waits_for_another_process_that_folds_the_log(self, path: Path) -> None:
+        with opened(str(path)) as backend:
+            put(backend, MAIN, "one")
+            command = [sys.executable, "-c", _FOLDING, f"{path}-shm"]
+            with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as folding:
+                assert folding.stdin is not None
+                assert folding.stdout is not None
+                assert folding.stdout.readline() == b"held\n"
+                timer = threading.Timer(0.3, folding.stdin.close)
+                timer.start()
+                backend.prune(grace=0, rewrite=True)
+                timer.join()
+            assert os.path.getsize(f"{path}-wal") == 0
             assert not (path.parent / "state.db-wal").read_bytes()
 
     def test_a_full_disk(self, path: Path) -> None:

@@ -38,7 +38,7 @@ class Head:
         Whoever is killed between two moves then leaves it at a branch, if there is any.
         """
         branches = [update for update in planned if _may_lead(update.name)]
-        going = [update.name for update in branches if update.new is None]
+        going = dict.fromkeys(update.name for update in branches if update.new is None)  # in order
         coming = [update.name for update in branches if update.expected is None and update.new is not None]
         if (going or coming) and self._better(going, coming) is not None:
             with self._locked():

@@ -50,12 +50,13 @@ class LockFile:
 
 
 @contextmanager
-def lock_file(target: str, *, sync: bool) -> Iterator[LockFile]:
+def lock_file(target: str, *, sync: bool, stale_after: float = STALE_AFTER) -> Iterator[LockFile]:
     """Hold `<target>.lock` for the length of a `with`, making missing folders.
 
-    Raises `StoreBusy` when live processes keep it for `LOCK_WAIT` seconds.
+    One that stands unchanged for `stale_after` seconds is taken away. Raises `StoreBusy` when live
+    processes keep it for `LOCK_WAIT` seconds.
     """
-    descriptor = _acquire(target, sync=sync)
+    descriptor = _acquire(target, sync=sync, stale_after=stale_after)
     lock = LockFile(target, descriptor, sync=sync)
     created = os.fstat(descriptor)
     try:
@@ -70,7 +71,7 @@ def lock_file(target: str, *, sync: bool) -> Iterator[LockFile]:
         os.close(descriptor)
 
 
-def _acquire(target: str, *, sync: bool) -> int:
+def _acquire(target: str, *, sync: bool, stale_after: float) -> int:
     path = _lock_path(target)
     started = time.monotonic()
     pause = _FIRST_PAUSE
@@ -86,7 +87,7 @@ def _acquire(target: str, *, sync: bool) -> int:
             identity = _identity(path)
             if identity != seen:
                 seen, seen_since = identity, now
-            elif identity is not None and now - seen_since > STALE_AFTER:
+            elif identity is not None and now - seen_since > stale_after:
                 remove(path)
             time.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)

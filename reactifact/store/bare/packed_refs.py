@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
-from ..files import sync_folder
+from ..files import remove, sync_folder, write_new
 from ..objects import Oid
 from .lockfile import lock_file
 
@@ -21,6 +22,8 @@ Stamp = tuple[int, int, int] | None
 _HEADER = b"# pack-refs with:"
 _LONGEST_HEADER = 256
 _OID_LENGTH = 40
+_STALE_AFTER = 5.0
+"""Seconds as in `lockfile`: git's lock here stays as it is while it reads every loose ref."""
 
 
 class _Lines(NamedTuple):
@@ -56,33 +59,46 @@ class PackedRefs:
                 return
             yield name.decode("utf-8", "surrogateescape"), oid.decode()
 
-    def remove(self, name: str) -> None:
-        """Take `name` out of the file. Callers keep our other processes away meanwhile."""
-        if self.get(name) is None:
-            return
-        with lock_file(self._path, sync=self._sync) as lock:
-            kept: list[bytes] = []
-            dropping = False
-            for line in self._read().splitlines(keepends=True):
-                if line.startswith(b"^"):  # what the tag of the line before points at
-                    if not dropping:
-                        kept.append(line)
-                    continue
-                dropping = line.rstrip(b"\n").partition(b" ")[2] == _encoded(name)
+    @contextmanager
+    def without(self, name: str) -> Iterator[None]:
+        """Take `name` out of the file, and keep git from packing refs for the length of the `with`.
+
+        The caller removes the loose ref inside. A `git pack-refs` that has read it already would else
+        put it into the file afterwards, and it would be back. Callers keep our other processes away.
+        """
+        with lock_file(self._path, sync=self._sync, stale_after=_STALE_AFTER):
+            if self.get(name) is not None:
+                self._replace(self._all_but(_encoded(name)))
+            yield
+
+    def _all_but(self, name: bytes) -> list[bytes]:
+        """Return the content of the file, in pieces, without the lines of one ref."""
+        lines = self._load()
+        if lines.start:
+            content, begin = lines.content, _first(lines, name)
+            return [content[:begin], content[_next_ref(content, begin) :]]
+        kept: list[bytes] = []
+        dropping = False
+        with open(self._path, "rb") as file:
+            for line in file:
+                if not line.startswith(b"^"):  # else what the tag of the line before points at
+                    dropping = line.rstrip(b"\n").partition(b" ")[2] == name
                 if not dropping:
                     kept.append(line)
-            lock.write(b"".join(kept))
-            lock.commit()
+        return kept
+
+    def _replace(self, content: Iterable[bytes]) -> None:
+        """Put another file in its place, as git does: its lock stays held."""
+        new = f"{self._path}.part"
+        remove(new)
+        write_new(new, content, sync=self._sync)
+        os.rename(new, self._path)
         if self._sync:
             sync_folder(os.path.dirname(self._path))
 
     def close(self) -> None:
         """Give the file back; the next lookup opens it again."""
         self._lines = _ABSENT
-
-    def _read(self) -> bytes:
-        with open(self._path, "rb") as file:
-            return file.read()
 
     def _load(self) -> _Lines:
         lines = self._lines
@@ -142,12 +158,18 @@ def _first(lines: _Lines, name: bytes) -> int:
             begin = content.rfind(b"\n", lines.start, begin - 1) + 1 or lines.start
         end = _line_end(content, begin)
         if content[begin + _OID_LENGTH + 1 : end] < name:
-            low = end + 1
-            while content[low : low + 1] == b"^":
-                low = _line_end(content, low) + 1
+            low = _next_ref(content, begin)
         else:
             high = begin
     return low
+
+
+def _next_ref(content: mmap.mmap | bytes, position: int) -> int:
+    """Return where the line of the next ref begins, past what a tag points at."""
+    position = _line_end(content, position) + 1
+    while content[position : position + 1] == b"^":
+        position = _line_end(content, position) + 1
+    return position
 
 
 def _line_end(content: mmap.mmap | bytes, position: int) -> int:

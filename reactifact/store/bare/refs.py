@@ -178,11 +178,11 @@ class RefFolder:
                     f"packed-refs of {self._location} is held by other processes for over "
                     f"{LOCK_WAIT:.0f} seconds; see what holds them up, then retry"
                 )
-            self._packed.remove(name)
-        self._step("ref-unpacked")
-        remove(path)
-        if self._sync:
-            sync_folder(os.path.dirname(path))
+            with self._packed.without(name):
+                self._step("ref-unpacked")
+                remove(path)
+                if self._sync:
+                    sync_folder(os.path.dirname(path))
         self._step("ref-removed")
 
     def _make_way(self, name: str) -> None:

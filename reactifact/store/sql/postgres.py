@@ -124,8 +124,8 @@ class PostgreSQLKVBackend(SQLBackend):
             except Contention:
                 if not self._is_done(connection, done):
                     raise
-            except BaseException:
-                if connection.closed:
+            except BaseException as error:
+                if updates and self._server.is_lost(connection, error):
                     with self._mutex:
                         self._in_doubt.add(done)
                 raise

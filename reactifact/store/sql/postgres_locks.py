@@ -135,7 +135,7 @@ class AdvisoryLocks:
             self._taken.clear()
         if self._connection is None or self._connection.closed:
             self._is_closed = False
-            self._connection = self._server.connect()
+            self._connection = self._server.connect(stays=True)
             for key in self._taken:
                 # They went with the old connection. One that somebody else has by now stays lost:
                 # the compare-and-swap of refs is behind it.

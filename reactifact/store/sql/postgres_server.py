@@ -33,6 +33,9 @@ _RACES = (pg.DeadlockDetected, pg.SerializationFailure, pg.UniqueViolation)
 _ATTEMPTS = 8
 _CONNECT_SECONDS = 10
 _ALIVE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
+_STAYS = (
+    b"SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'idle_session_timeout'"  # from 14 on
+)
 _SETTINGS = b"""
 SELECT set_config('application_name', %s, false),
        set_config('default_transaction_isolation', 'read committed', false),
@@ -82,6 +85,7 @@ class Server:
         connection, so it must not mind being repeated. Raises `Contention` after several lost
         races, `StoreError` naming the server when it is away.
         """
+        was_lost = False
         for attempt in range(_ATTEMPTS):
             try:
                 with self._lent() as connection:
@@ -94,13 +98,17 @@ class Server:
                     ) from error
                 time.sleep(0.002 * (attempt + 1))
             except psycopg.Error as error:
-                if attempt or not is_lost(error):
+                if was_lost or attempt == _ATTEMPTS - 1 or not is_lost(error):
                     raise self.explained(error, doing) from error
+                was_lost = True
                 self._forget_idle()  # they were made before the server went away, as this one was
         raise AssertionError("unreachable")
 
-    def connect(self) -> Connection:
-        """Return a new connection, set up as all of ours are. Raises `psycopg.Error`."""
+    def connect(self, *, stays: bool = False) -> Connection:
+        """Return a new connection, set up as all of ours are; with `stays` one that may idle for long.
+
+        Raises `psycopg.Error`.
+        """
         parameters: dict[str, Any] = {"connect_timeout": _CONNECT_SECONDS, **_ALIVE, **self._parameters}
         name = f"{parameters.pop('application_name', None) or 'reactifact'} {_process()}"
         connection: Connection = psycopg.connect(autocommit=True, **parameters)
@@ -108,6 +116,8 @@ class Server:
             reading = "on" if self.is_read_only else "off"
             patience = f"{BUSY_SECONDS * 1000:.0f}ms"
             connection.execute(_SETTINGS, (name[:63], reading, patience, self._sync))
+            if stays:
+                connection.execute(_STAYS)
         except BaseException:
             connection.close()
             raise
@@ -117,6 +127,10 @@ class Server:
         """Raise `StoreError` when the store was opened read-only."""
         if self.is_read_only:
             raise StoreError(f"{self.location} was opened read-only; open it without read_only to change it")
+
+    def is_lost(self, connection: Connection, error: BaseException) -> bool:
+        """Tell whether a connection is gone, or an error out of it says that it will be in a moment."""
+        return connection.closed or (isinstance(error, psycopg.Error) and is_lost(error))
 
     def close(self) -> None:
         """Close the connections that are not in use; the others follow. A later use opens new ones."""

@@ -113,12 +113,16 @@ class SQLiteFile:
         self.require_writable()
         with self.errors("rewriting"), self._writer, self._lent() as connection:
             connection.execute("VACUUM")
-            if connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
-                raise StoreBusy(
-                    f"rewriting {self.location} failed: others have been reading an older state for over "
-                    f"{BUSY_SECONDS:g} seconds, so that its -wal file still holds what was removed; "
-                    f"everything else is done: try again when they have finished"
-                )
+            deadline = time.monotonic() + BUSY_SECONDS
+            # It waits for readers by itself, but not for another connection that is folding the log.
+            while connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
+                if time.monotonic() > deadline:
+                    raise StoreBusy(
+                        f"rewriting {self.location} failed: others have been reading an older state for over "
+                        f"{BUSY_SECONDS:g} seconds, so that its -wal file still holds what was removed; "
+                        f"everything else is done: try again when they have finished"
+                    )
+                time.sleep(_PAUSE)
 
     def require_writable(self) -> None:
         """Raise `StoreError` when the file was opened read-only."""
