@@ -14,7 +14,7 @@ from typing import Any
 from ..context import Context
 from ..context.artifacts import Artifact
 from ..replaying.hashes import View, plain_data, state_digest, stored_hash
-from ..store.layout import Meta
+from ..store.layout import ListingRecord, Meta
 from ..store.line import Line
 from ..store.memory import MemoryBackend
 from ..store.objects import Oid
@@ -158,7 +158,13 @@ class _Walk:
         self.found: dict[str, Meta] = {}
         self.distance: dict[str, int] = {}
         self.relations: list[dict[str, str]] = []
-        self.sources: list[str] = []
+        self._locators: dict[str, None] = {}  # in the order in which they were met
+        self._of_type: dict[str, deque[tuple[int, str]]] = {}  # by type: those that no listing has led to
+
+    @property
+    def sources(self) -> list[str]:
+        """The distinct locators on the way."""
+        return list(self._locators)
 
     def run(self, start: str) -> None:
         """Visit everything. Raises `KeyError` for a start that is not there."""
@@ -183,18 +189,24 @@ class _Walk:
                 self.relations.append(link)
                 yield edge.target
         if self._reads and meta.commit is not None:  # a direct fact was given, whatever was read before
-            state = self._working.state
             yield from (read.artifact_id for read in meta.reads if read.version >= 0)
             for listing in meta.listings:
-                for artifact_id in state.ids_of([listing.type_id]):
-                    stored = state.stored(artifact_id)
-                    if stored is not None and stored.meta.sequence < listing.sequence:
-                        yield artifact_id
+                yield from self._listed_at(listing)
+
+    def _listed_at(self, listing: ListingRecord) -> Iterator[str]:
+        """Yield what was listed, without what an earlier listing of the type has led to already."""
+        state = self._working.state
+        if listing.type_id not in self._of_type:
+            found = (state.stored(artifact_id) for artifact_id in state.ids_of([listing.type_id]))
+            self._of_type[listing.type_id] = deque(
+                (stored.meta.sequence, stored.meta.id) for stored in found if stored is not None
+            )
+        waiting = self._of_type[listing.type_id]
+        while waiting and waiting[0][0] < listing.sequence:
+            yield waiting.popleft()[1]
 
     def _note_sources(self, meta: Meta) -> None:
-        for locator in _locators(plain_data(self._working, meta)):
-            if locator not in self.sources:
-                self.sources.append(locator)
+        self._locators.update(dict.fromkeys(_locators(plain_data(self._working, meta))))
 
 
 def _locators(data: Any) -> Iterator[str]:

@@ -52,7 +52,8 @@ def _operation(database: Database, operation: dict[str, Any]) -> dict[str, Any]:
         "artifact_id": operation["artifact_id"],
         "data_type": operation.get("data_type"),
         "version": operation.get("version"),
-        "data": None if payload is None else canonical.decode(database.read(payload).data),
+        # what the same commit deletes again, or never wrote, stands in the operation itself
+        "data": operation.get("data") if payload is None else canonical.decode(database.read(payload).data),
     }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from ..store.layout import Meta
 from ..store.merge import Combined, MergePlan
 from ..store.state import Origin, State, Stored
+from . import staleness
 from .commits import Write
 from .encoding import ACTION_TYPE
 from .events import EventType
@@ -22,10 +23,16 @@ def apply_plan(plan: MergePlan, working: Working, theirs: State, origin: Origin)
     """
     writes: list[Write] = []
     state = working.state
-    for stored in plan.adopt:
-        _adopt(stored, working, origin, writes)
+    adopted = {stored.meta.id for stored in plan.adopt}
+    written = [_adopt(stored, state, origin) for stored in plan.adopt]
     for item in plan.combine:
-        _combine(item, working, origin, writes)
+        meta, is_theirs = _combine(item, state, origin)
+        written.append((meta, item.ours.stored is not None))
+        if is_theirs:
+            adopted.add(meta.id)
+    staleness.settle_listings(state, theirs, adopted)
+    for meta, existed in written:
+        _note(meta, existed, working, origin, writes)
     for artifact_id in plan.delete:
         gone = working.delete(artifact_id, origin)
         writes.append(Write(artifact_id, 0 if gone is None else gone.version, "delete"))
@@ -49,25 +56,26 @@ def _taken_over(plan: MergePlan) -> list[str]:
     return found
 
 
-def _adopt(stored: Stored, working: Working, origin: Origin, writes: list[Write]) -> None:
-    known = working.state.stored(stored.meta.id)
-    working.state.adopt(stored, origin.commit)
-    _note(stored.meta, known is not None, working, origin, writes)
+def _adopt(stored: Stored, state: State, origin: Origin) -> tuple[Meta, bool]:
+    """Take a version over; return it, and whether there was one before."""
+    known = state.stored(stored.meta.id)
+    state.adopt(stored, origin.commit)
+    return stored.meta, known is not None
 
 
-def _combine(item: Combined, working: Working, origin: Origin, writes: list[Write]) -> None:
-    """Write a new version on top of the side with the higher one, so that no version goes back."""
-    state = working.state
+def _combine(item: Combined, state: State, origin: Origin) -> tuple[Meta, bool]:
+    """Write a new version on top of the side with the higher one, so that no version goes back.
+
+    Returns it, and whether it is that of the other side.
+    """
     mine, other, result = item.ours.stored, item.theirs.stored, item.result.stored
     assert result is not None
     if other is not None and (mine is None or other.meta.version > mine.meta.version):
         if item.result.content == item.theirs.content:
-            _adopt(other, working, origin, writes)
-            return
+            return _adopt(other, state, origin)[0], True
         state.adopt(other, origin.commit)
     like = result.meta
-    meta = state.put(like.id, like.type_id, state.payload(like), like.revision, origin)
-    _note(meta, mine is not None, working, origin, writes)
+    return state.put(like.id, like.type_id, state.payload(like), like.revision, origin), False
 
 
 def _note(meta: Meta, existed: bool, working: Working, origin: Origin, writes: list[Write]) -> None:

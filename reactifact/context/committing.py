@@ -7,11 +7,14 @@ runtime and the session layer work on this.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from ..store import canonical
+from ..store.database import Objects
 from ..store.layout import ListingRecord, ReadRecord
 from ..store.line import Line, new_change_id
 from ..store.memory import MemoryBackend
@@ -25,7 +28,7 @@ from .artifacts import Artifact
 from .commits import Write
 from .encoding import check_text
 from .events import QueueEntry
-from .held import HeldResult, files_of
+from .held import SealedResult, files_of
 from .interrupts import PendingAction
 from .merging import Merge
 from .resources import RuntimeResources
@@ -41,7 +44,7 @@ class Committer:
         self.line = line
         self.resources = resources
         self.queue: list[QueueEntry] = []
-        self.held: list[HeldResult] = []
+        self.held: list[SealedResult] = []
         durable = not isinstance(line.database.backend, MemoryBackend)
         self.working = Working(line.state, line.ledger, resources, durable=durable, branch=line.branch)
         self.working.tracks_staleness = line.record is None
@@ -53,7 +56,7 @@ class Committer:
         if line.record is not None:
             self.queue = [QueueEntry.from_dict(entry) for entry in line.record.queue]
             self.queue += delivery.missed(line)
-            self.held = [HeldResult.decode(data) for data in line.state.held()]
+            self.held = [SealedResult.decode(data) for data in line.state.held()]
 
     @property
     def principal(self) -> str:
@@ -145,6 +148,7 @@ class Committer:
 
     def _commit(self, record: CommitRecord, parents: Sequence[str] = ()) -> CommitRecord:
         delivery.settle(self.working)
+        record = replace(record, operations=_readable(record.operations, self.line.objects))
         done = self.line.commit(record, other_parents=parents)
         self.working.operations = []
         return done
@@ -170,6 +174,24 @@ class Committer:
         self.gather()
         record = _completed(note, self.working.operations, writes)
         return self._commit(record)
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """Make all commits inside the block, or none: where it raises, everything is as it was before.
+
+        Nothing may be awaited inside.
+        """
+        line, main = self.line, self.working
+        before, queue, held = line.savepoint(), list(self.queue), self.held
+        operations, events, delivered = list(main.operations), list(main.events), main.delivered
+        try:
+            yield
+        except BaseException:
+            line.restore(before)
+            self.queue[:], self.held = queue, held
+            main.operations, main.events, main.delivered = operations, events, delivered
+            main.renew_all()
+            raise
 
     def note_queue(self) -> None:
         """Let the newest commit say what the queue holds; make a commit where it cannot."""
@@ -217,7 +239,7 @@ class Committer:
             change=self.line.change,
         )
 
-    def hold(self, results: Iterable[HeldResult]) -> None:
+    def hold(self, results: Iterable[SealedResult]) -> None:
         """Keep exactly these results beside the queue; the next commit says so."""
         self.held = list(results)
         self.line.state.hold(files_of(self.held))
@@ -277,6 +299,23 @@ class Committer:
             details={"branch": theirs.branch, "change": theirs.change},
         )
         return record, Origin("merge", now, record.change)
+
+
+def _readable(operations: list[dict[str, Any]], objects: Objects) -> list[dict[str, Any]]:
+    """Let operations carry the data that a later one of the same commit deletes again.
+
+    No tree holds that payload, so it would go with the next `git gc`, and no clone has it.
+    """
+    gone: set[str] = set()
+    found = []
+    for operation in reversed(operations):
+        if operation["type"] == "delete":
+            gone.add(operation["artifact_id"])
+        elif operation.get("payload") is not None and operation["artifact_id"] in gone:
+            data = canonical.decode(objects.read(operation["payload"]).data)
+            operation = {**operation, "payload": None, "data": data}
+        found.append(operation)
+    return found[::-1]
 
 
 def _completed(note: CommitRecord, operations: list[dict[str, Any]], writes: list[Write]) -> CommitRecord:

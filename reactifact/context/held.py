@@ -20,8 +20,8 @@ from ..store.layout import ListingRecord
 from ..store.names import encode_name
 from ..store.objects import Oid
 from ..store.trees import lookup
+from .applying import Prepared
 from .codec import decode_payload
-from .encoding import encode
 from .events import Event
 from .operations import Create, Delete, Link, Operation, Unlink, Update
 from .types import resolve
@@ -67,14 +67,60 @@ class HeldResult:
             _type_tree(view, type_id) == tree for type_id, tree in self.types.items()
         )
 
+    def sealed(self, patch: Iterable[Prepared], direct: Iterable[Prepared]) -> SealedResult:
+        """Return it as it is kept: with what was asked for as its checked patches have it, as data.
+
+        The models themselves are the application's still, which may change them in place.
+        """
+        operations: list[Any] = [_to_dict(item) for item in patch]
+        changes: list[Any] = [_to_dict(item) for item in direct]
+        return SealedResult(
+            agent=self.agent,
+            event=self.event,
+            operations=operations,
+            direct=changes,
+            reads=self.reads,
+            listings=self.listings,
+            writes=self.writes,
+            types=self.types,
+            calls=self.calls,
+        )
+
+
+class SealedResult(HeldResult):
+    """A result that is kept, as data: a class that is missing must not keep a session from being opened."""
+
+    __slots__ = ("_direct", "_operations")
+
+    _operations: list[dict[str, Any]]
+    _direct: list[dict[str, Any]]
+
+    @property
+    def operations(self) -> list[Operation]:
+        """What was asked for. Raises `TypeNotFoundError`, `UnreadablePayload`, naming agent and artifact."""
+        return [self._built(one) for one in self._operations]
+
+    @operations.setter
+    def operations(self, value: list[Any]) -> None:
+        self._operations = value
+
+    @property
+    def direct(self) -> list[Operation]:
+        """The direct changes. Raises as `operations` does."""
+        return [self._built(one) for one in self._direct]
+
+    @direct.setter
+    def direct(self, value: list[Any]) -> None:
+        self._direct = value
+
     def encode(self) -> bytes:
         """Return the bytes of the held file."""
         return canonical.encode(
             {
                 "agent": self.agent,
                 "event": self.event.to_dict(),
-                "operations": self._operations_as_data(),
-                "direct": self._direct_as_data(),
+                "operations": self._operations,
+                "direct": self._direct,
                 "reads": [[artifact_id, version] for artifact_id, version in self.reads.items()],
                 "listings": [list(listing) for listing in self.listings.values()],
                 "writes": dict(self.writes),
@@ -83,18 +129,12 @@ class HeldResult:
             }
         )
 
-    def _operations_as_data(self) -> list[dict[str, Any]]:
-        return [_to_dict(operation) for operation in self.operations]
-
-    def _direct_as_data(self) -> list[dict[str, Any]]:
-        return [_to_dict(operation) for operation in self.direct]
-
     @staticmethod
-    def decode(data: bytes) -> HeldResult:
+    def decode(data: bytes) -> SealedResult:
         """Return the result in the bytes of a held file; its operations are built when asked for."""
         record: Any = canonical.decode(data)
         listings = [ListingRecord(*raw) for raw in record["listings"]]
-        return _StoredResult(
+        return SealedResult(
             agent=record["agent"],
             event=Event.from_dict(record["event"]),
             operations=record["operations"],
@@ -106,38 +146,7 @@ class HeldResult:
             calls=record.get("calls", []),
         )
 
-
-class _StoredResult(HeldResult):
-    """A result that was read: a class that is missing must not keep the session from being opened."""
-
-    __slots__ = ("_direct", "_operations")
-
-    _operations: list[Any]  # as data until they are asked for
-    _direct: list[Any]
-
-    @property
-    def operations(self) -> list[Operation]:
-        """What was asked for. Raises `TypeNotFoundError`, `UnreadablePayload`, naming agent and artifact."""
-        self._operations = [self._built(one) for one in self._operations]
-        return self._operations
-
-    @operations.setter
-    def operations(self, value: list[Any]) -> None:
-        self._operations = value
-
-    @property
-    def direct(self) -> list[Operation]:
-        """The direct changes. Raises as `operations` does."""
-        self._direct = [self._built(one) for one in self._direct]
-        return self._direct
-
-    @direct.setter
-    def direct(self, value: list[Any]) -> None:
-        self._direct = value
-
-    def _built(self, one: Operation | Mapping[str, Any]) -> Operation:
-        if isinstance(one, Operation):
-            return one
+    def _built(self, one: Mapping[str, Any]) -> Operation:
         try:
             return _from_dict(one)
         except (TypeNotFoundError, UnreadablePayload) as error:
@@ -146,23 +155,13 @@ class _StoredResult(HeldResult):
                 f"artifact {one['artifact_id']!r}: {error}"
             ) from error
 
-    def _operations_as_data(self) -> list[dict[str, Any]]:
-        return [_data(one) for one in self._operations]
-
-    def _direct_as_data(self) -> list[dict[str, Any]]:
-        return [_data(one) for one in self._direct]
-
-
-def _data(one: Operation | dict[str, Any]) -> dict[str, Any]:
-    return _to_dict(one) if isinstance(one, Operation) else one
-
 
 def held_key(event: Event, agent: str) -> HeldKey:
     """Return what the result of an agent on an event is found by."""
     return canonical.encode(event.to_dict()).decode(), agent
 
 
-def files_of(results: Iterable[HeldResult]) -> dict[str, bytes]:
+def files_of(results: Iterable[SealedResult]) -> dict[str, bytes]:
     """Return the files that hold some results, by name; those of equal events are numbered."""
     files: dict[str, bytes] = {}
     count: Counter[HeldKey] = Counter()
@@ -190,18 +189,16 @@ def _type_tree(view: Working, type_id: str) -> Oid | None:
     return None if entry is None else entry.oid
 
 
-def _to_dict(operation: Operation) -> dict[str, Any]:
-    if isinstance(operation, Create | Update):
-        model = operation.data if isinstance(operation, Create) else operation.new_data
-        encoded = encode(model)
-        return {
-            "type": "create" if isinstance(operation, Create) else "update",
-            "artifact_id": _id(operation),
-            "data_type": encoded.type_id,
-            "revision": encoded.revision,
-            "payload": canonical.decode(encoded.payload),
-        }
-    return operation.to_dict()
+def _to_dict(item: Prepared) -> dict[str, Any]:
+    if item.encoded is None:
+        return item.operation.to_dict()
+    return {
+        "type": "create" if isinstance(item.operation, Create) else "update",
+        "artifact_id": item.artifact_id,
+        "data_type": item.encoded.type_id,
+        "revision": item.encoded.revision,
+        "payload": canonical.decode(item.encoded.payload),
+    }
 
 
 def _from_dict(record: Mapping[str, Any]) -> Operation:

@@ -62,9 +62,8 @@ def _operation(objects: Objects, op: dict[str, Any]) -> Operation:
     if kind == "unlink":
         return Unlink(op["artifact_id"], op.get("relation"), op.get("target_id"))
     model = resolve(op["data_type"])
-    data = decode_payload(
-        model, objects.read(op["payload"]).data, type_id=op["data_type"], revision=op.get("revision")
-    )
+    payload = canonical.encode(op["data"]) if op["payload"] is None else objects.read(op["payload"]).data
+    data = decode_payload(model, payload, type_id=op["data_type"], revision=op.get("revision"))
     if kind == "create":
         return Create(data, op["data_type"], op["artifact_id"], op["artifact_id"])
     return Update(op["artifact_id"], data, op["data_type"])

@@ -7,16 +7,18 @@ the direct changes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
 from ..errors import StaleSession
+from ..store import canonical
 from ..store.database import Objects
+from ..store.history import first_parents
 from ..store.line import Line
 from ..store.merge import MergePlan
 from ..store.objects import Oid
-from ..store.records import read_record
+from ..store.records import CommitRecord, read_record
 from ..store.state import Origin
 from . import merging, rejoining
 from .committing import Committer
@@ -82,12 +84,12 @@ def _apply_again(commits: Committer, plan: MergePlan) -> None:
 def _direct_changes(line: Line) -> Line | None:
     """Return a line with the unpublished direct changes alone, `None` when there are none."""
     tip = line.seal()
-    records = [
-        record
-        for oid in _unpublished(line.objects, tip, line.published)
-        if (record := read_record(line.objects, oid)) is not None and record.kind == "direct"
-    ]
-    if not records or line.published is None:
+    if line.published is None:
+        return None
+    ours, dropped = _unpublished(line.objects, tip, line.published)
+    known = [operation for record in _direct(line.objects, dropped) for operation in record.operations]
+    records = list(_direct(line.objects, ours))
+    if not records:
         return None
     twin = Line(line.database, line.ledger, line.session, line.branch)
     twin.objects.absorb(line.objects)
@@ -96,18 +98,47 @@ def _direct_changes(line: Line) -> Line | None:
     for record in reversed(records):
         origin = Origin(record.author, datetime.fromisoformat(record.timestamp))
         for operation in record.operations:
-            _apply(working, operation, origin)
+            if not any(_is_same(operation, other) for other in known):
+                _apply(working, operation, origin)
+        known = []  # only what outlived a checkout tells again what the store holds
         twin.commit(record)
     twin.seal()
     return twin
 
 
-def _unpublished(objects: Objects, tip: Oid | None, published: Oid | None) -> Iterator[Oid]:
-    """Yield the commits of a line that the store does not hold, the newest first."""
-    while tip is not None and tip != published:
-        yield tip
-        parents = objects.commit(tip).parents
-        tip = parents[0] if parents else None
+def _direct(objects: Objects, commits: Iterable[Oid]) -> Iterator[CommitRecord]:
+    for oid in commits:
+        record = read_record(objects, oid)
+        if record is not None and record.kind == "direct":
+            yield record
+
+
+def _unpublished(objects: Objects, tip: Oid | None, published: Oid) -> tuple[list[Oid], list[Oid]]:
+    """Return the commits of a line that the store does not hold, and those of the store that it dropped.
+
+    Both the newest first; the second are there after a checkout that was not published.
+    """
+    ours: list[Oid] = []
+    for oid, _ in first_parents(objects, tip):
+        if oid == published:
+            return ours, []
+        ours.append(oid)
+    places = {oid: place for place, oid in enumerate(ours)}
+    dropped: list[Oid] = []
+    for oid, _ in first_parents(objects, published):
+        if oid in places:
+            return ours[: places[oid]], dropped
+        dropped.append(oid)
+    return ours, dropped
+
+
+def _is_same(operation: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Tell whether a change that outlived a checkout is one that the store holds.
+
+    The record of a checkout tells several changes of one artifact as one: what counts is what came of them.
+    """
+    names = ("artifact_id", "payload", "version", "relation", "target_id")
+    return all(operation.get(name) == other.get(name) for name in names)
 
 
 def _apply(working: Working, operation: dict[str, Any], origin: Origin) -> None:
@@ -120,7 +151,8 @@ def _apply(working: Working, operation: dict[str, Any], origin: Origin) -> None:
     elif kind == "unlink":
         working.unlink(artifact_id, operation.get("relation"), operation.get("target_id"))
     else:
-        payload = working.state.objects.read(operation["payload"]).data
+        oid = operation["payload"]
+        payload = canonical.encode(operation["data"]) if oid is None else working.state.objects.read(oid).data
         model = resolve(operation["data_type"])
         encoded = Encoded(operation["data_type"], payload, revision_of(model), model)
         working.write(artifact_id, encoded, origin, kind)

@@ -9,8 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..store import rewriting
+from ..store.canonical import decode
 from ..store.layout import ReadRecord
 from ..store.line import new_change_id
+from ..store.objects import object_id
 from ..store.records import CommitRecord
 from ..store.reset import Reset, reset_to
 from ..store.state import Origin
@@ -144,14 +146,19 @@ def _record(commits: Committer, operation: Operation) -> dict[str, Any]:
         data = operation.data if isinstance(operation, Create) else operation.new_data
         encoded = encode(data)
         stored = None if name is None else commits.line.state.stored(name)
-        return {
+        payload = object_id("blob", encoded.payload)
+        record: dict[str, Any] = {
             "type": "create" if isinstance(operation, Create) else "update",
             "artifact_id": name,
             "data_type": encoded.type_id,
-            "payload": commits.line.objects.put("blob", encoded.payload),
+            "payload": payload,
             "revision": encoded.revision,
             "version": 0 if stored is None else stored.meta.version,
         }
+        if stored is None or stored.meta.payload != payload:
+            # no tree holds this payload, so the record does: else it would go with the next `git gc`
+            record |= {"payload": None, "data": decode(encoded.payload), "applied": False}
+        return record
     if isinstance(operation, Link | Unlink):
         kind = "link" if isinstance(operation, Link) else "unlink"
         return {
@@ -161,5 +168,6 @@ def _record(commits: Committer, operation: Operation) -> dict[str, Any]:
             "target_id": operation.target_id,
         }
     if isinstance(operation, Delete):
-        return {"type": "delete", "artifact_id": name}
+        is_gone = name is None or commits.line.state.stored(name) is None
+        return {"type": "delete", "artifact_id": name, **({} if is_gone else {"applied": False})}
     raise TypeError(f"{type(operation).__name__} is no operation that can be logged")

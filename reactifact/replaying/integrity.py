@@ -249,10 +249,13 @@ class _CommitCheck:
     # -- the record --------------------------------------------------------------------------------
 
     def _operations(self) -> None:
-        """What the record says was written last is what stands in the tree."""
+        """What the record says was written last is what stands in the tree.
+
+        Of a commit that was logged, only those of its operations that were applied.
+        """
         last: dict[str, dict[str, Any]] = {}
         for operation in self.record.operations:
-            if operation.get("type") in ("create", "update", "delete"):
+            if operation.get("type") in ("create", "update", "delete") and operation.get("applied", True):
                 last[operation["artifact_id"]] = operation
         for artifact_id, operation in last.items():
             entry = lookup(self.database, self.roots.meta, file_path(artifact_id))

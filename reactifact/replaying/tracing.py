@@ -77,7 +77,9 @@ def _operation(view: View, operation: dict[str, Any]) -> dict[str, Any]:
         names = ("type", "artifact_id", "relation", "target_id")
         return {name: operation.get(name) for name in names}
     payload = operation.get("payload")
-    data = None if payload is None else canonical.decode(view.line.objects.read(payload).data)
+    data = operation.get("data")
+    if payload is not None:
+        data = canonical.decode(view.line.objects.read(payload).data)
     return {
         "type": operation["type"],
         "artifact_id": operation["artifact_id"],

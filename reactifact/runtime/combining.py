@@ -8,6 +8,7 @@ is run again in the next generation on the new state. Nothing is lost silently.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -69,9 +70,11 @@ def _combine_one(artifact_id: str, prepared: list[Prepared], snapshot: State, li
     merged = _merged(base, _encoded(now, live, last.encoded), last.encoded)
     if merged is None:
         raise RunAgain(artifact_id)
-    last.encoded = merged
+    # the patch itself stays as it is: it may be held, or combined again without one that failed meanwhile
     return [
-        item for item in prepared if item is last or item.artifact_id != artifact_id or item.encoded is None
+        replace(item, encoded=merged) if item is last else item
+        for item in prepared
+        if item is last or item.artifact_id != artifact_id or item.encoded is None
     ]
 
 

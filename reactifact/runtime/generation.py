@@ -5,11 +5,9 @@ Owns the way from a queue to commits. Budgets, saving and delivery are the turn'
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from operator import itemgetter
 from typing import Any
 
 from anyio.lowlevel import checkpoint_if_cancelled
@@ -30,6 +28,7 @@ from .combining import RunAgain, combine, written_by
 from .execution import Result, execute
 from .native import Function, run_all
 from .planning import Work, match, named
+from .upcoming import Upcoming
 
 Place = tuple[int, Work]
 """Work and its place in the plan."""
@@ -54,7 +53,10 @@ class Labels:
 
 @dataclass(slots=True)
 class Execution:
-    """The executions of one generation, in plan order, as far as they have come."""
+    """The executions of one generation, in plan order, as far as they have come.
+
+    `results` has a place for each once it is known what an earlier try left behind.
+    """
 
     work: list[Work]
     snapshot: State
@@ -120,9 +122,8 @@ async def execute_all(
     def view() -> Working:
         return context.commits.new_view(shared=execution.snapshot)
 
-    execution.results = [None] * len(execution.work)
     before = view()  # the snapshot as it was, for all executions to look up versions in
-    waiting = _take_held(context, execution, before)
+    execution.results, waiting = _take_held(context, execution.work, before)
     if limit is None and all(item.agent.concurrency_limit is None for _, item in waiting):
         for index, item in waiting:
             if not may_start():
@@ -132,7 +133,9 @@ async def execute_all(
             await checkpoint_if_cancelled()  # it may have ended in spite of a cancellation, or beside one
         return
 
-    upcoming = _Upcoming(waiting)
+    upcoming = Upcoming(
+        waiting, lambda place: id(place[1].agent), lambda place: place[1].agent.concurrency_limit
+    )
 
     async def run(place: Place) -> None:
         index, item = place
@@ -150,55 +153,25 @@ async def execute_all(
     await run_all(function, len(waiting) if limit is None else min(limit, len(waiting)))
 
 
-def _take_held(context: Context, execution: Execution, before: Working) -> list[Place]:
-    """Fill in the results an earlier try left behind; return the work that has to be done."""
+def _take_held(
+    context: Context, work: Sequence[Work], before: Working
+) -> tuple[list[Result | None], list[Place]]:
+    """Return the results that an earlier try left behind, in their places, and the work to be done."""
+    results: list[Result | None] = [None] * len(work)
     if not context.commits.held:
-        return list(enumerate(execution.work))
+        return results, list(enumerate(work))
     left: dict[HeldKey, list[HeldResult]] = {}
     for found in context.commits.held:
         if found.is_valid(before):
             left.setdefault(found.key, []).append(found)
     waiting = []
-    for index, item in enumerate(execution.work):
+    for index, item in enumerate(work):
         mine = left.get(held_key(item.event, item.name))
         if mine:
-            execution.results[index] = Result.held(item, mine.pop(0), before)
+            results[index] = Result.held(item, mine.pop(0), before)
         else:
             waiting.append((index, item))
-    return waiting
-
-
-class _Upcoming:
-    """Work in plan order, as far as each agent's own limit lets it begin."""
-
-    def __init__(self, waiting: Iterable[Place]) -> None:
-        self._waiting = deque(waiting)
-        self._held_back: dict[int, deque[Place]] = {}  # by agent; all of it comes before what waits
-        self._running: Counter[int] = Counter()
-
-    def next(self) -> Place | None:
-        """Take the first that may begin now, if any."""
-        ready = [held for held in self._held_back.values() if held and self._has_room(held[0][1].agent)]
-        if ready:
-            return self._begin(min(ready, key=itemgetter(0)).popleft())
-        while self._waiting:
-            place = self._waiting.popleft()
-            agent = place[1].agent
-            if self._has_room(agent):
-                return self._begin(place)
-            self._held_back.setdefault(id(agent), deque()).append(place)
-        return None
-
-    def _has_room(self, agent: Agent) -> bool:
-        return agent.concurrency_limit is None or self._running[id(agent)] < agent.concurrency_limit
-
-    def _begin(self, place: Place) -> Place:
-        self._running[id(place[1].agent)] += 1
-        return place
-
-    def ended(self, place: Place) -> None:
-        """Make room for another execution of the agent."""
-        self._running[id(place[1].agent)] -= 1
+    return results, waiting
 
 
 def mark_conflicts(results: Sequence[Result]) -> None:
@@ -220,10 +193,7 @@ def combine_all(context: Context, results: Sequence[Result], snapshot: State) ->
     that raises fails the later execution: its result carries the error, and the caller sees to it.
     """
     context.commits.commit_direct()
-    written = Counter(
-        artifact_id for result in results for artifact_id in {*written_by(result.patch, result.direct)}
-    )
-    if context.line.state.roots.meta == snapshot.roots.meta and all(n == 1 for n in written.values()):
+    if context.line.state.roots.meta == snapshot.roots.meta and not _meet(results):
         return [Combined(result, result.patch, result.direct) for result in results]
     view = context.commits.new_view()  # the live state as it will be, result by result
     origin = context.commits.origin()
@@ -245,6 +215,16 @@ def combine_all(context: Context, results: Sequence[Result], snapshot: State) ->
         apply(found.direct, view, origin)
         apply(found.patch, view, origin)
     return combined
+
+
+def _meet(results: Sequence[Result]) -> bool:
+    """Tell whether two results write one artifact."""
+    writers: dict[str, Result] = {}
+    return any(
+        writers.setdefault(artifact_id, result) is not result
+        for result in results
+        for artifact_id in written_by(result.patch, result.direct)
+    )
 
 
 def commit_all(context: Context, combined: Sequence[Combined], labels: Labels) -> list[Work]:

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import anyio
-
 from ..authoring.agents import Agent
 from ..context import Context, delivery
 from ..context.artifacts import Artifact
@@ -24,8 +22,9 @@ from ..context.readiness import require_readable
 from ..errors import IntentConflict
 from ..logs import get_logger
 from ..threads import short_call
-from .native import run_all
+from .native import Function, run_all
 from .planning import named
+from .upcoming import Upcoming
 
 log = get_logger("reactifact.runtime")
 
@@ -120,19 +119,19 @@ class _Drainer:
 
     async def send_concurrently(self, waiting: list[Artifact[PendingAction]]) -> None:
         """Send several at once; those that share an ordering key stay one after another."""
-        chains: dict[str, list[Artifact[PendingAction]]] = {}
-        for action in waiting:
-            key = action.data.ordering_key
-            chains.setdefault(action.id if key is None else f"ordered {key}", []).append(action)
-        limit = anyio.Semaphore(self._options.concurrency, fast_acquire=True)
+        upcoming = Upcoming(waiting, _ordered_with, _at_once)
 
-        async def send_all(chain: list[Artifact[PendingAction]]) -> None:
-            for action in chain:
-                async with limit:
-                    await self.send(action)
+        async def send(action: Artifact[PendingAction]) -> None:
+            try:
+                await self.send(action)
+            finally:
+                upcoming.ended(action)
 
-        functions = (partial(send_all, chain) for chain in chains.values())
-        await run_all(partial(next, functions, None), len(chains))
+        def function() -> Function | None:
+            action = upcoming.next()
+            return None if action is None else partial(send, action)
+
+        await run_all(function, min(self._options.concurrency, len(waiting)))
 
     async def send(self, action: Artifact[PendingAction]) -> None:
         """Send one action and record how it went, unless a failure before holds it back."""
@@ -172,6 +171,15 @@ class _Drainer:
         recorded = delivery.mark(context.working, action.id, status, error, now, owed=self._options.owed)
         await publish_ledger(context)
         return recorded
+
+
+def _ordered_with(action: Artifact[PendingAction]) -> str | None:
+    return action.data.ordering_key
+
+
+def _at_once(action: Artifact[PendingAction]) -> int | None:
+    """Return how many actions of its ordering key may be sent at once."""
+    return None if action.data.ordering_key is None else 1
 
 
 def _fields(action: Artifact[PendingAction]) -> dict[str, str]:

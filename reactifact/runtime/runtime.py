@@ -155,14 +155,16 @@ class Runtime(Wiring):
         """Stop for good: wait for the turn in progress, or cancel it after `timeout` seconds.
 
         A later turn is refused. Resources are not closed. Raises `RuntimeError` inside a produce or a
-        callback of this runtime (a dispatcher, a scheduler), which would wait for itself.
+        callback of this runtime (a dispatcher, a scheduler), or in a task that one of them started: the
+        turn may be waiting for it, and would be waited for by it.
         """
         scope = current_scope()
         in_produce = scope is not None and scope.context is self.context
-        if in_produce or (self._turn is not None and self._turn.is_waiting_here()):
+        if in_produce or (self._turn is not None and self._turn.is_around()):
             raise RuntimeError(
                 f"ashutdown() was called inside a {'produce' if in_produce else 'callback'} of the same "
-                "runtime and would wait for itself: call request_stop() there, or shut down from another task"
+                "runtime and would wait for itself: call request_stop() there, or shut down from a task that "
+                "was started outside of the turn (or with an empty contextvars.Context())"
             )
         self._is_shut = True
         self.request_stop()
@@ -209,7 +211,7 @@ class Runtime(Wiring):
         registry.enter(info)
         fields = {"run_id": info.run_id, "session_id": session_id, **_request_field(info.request)}
         try:
-            with bind(**fields):
+            with bind(**fields), current.around():
                 async with self._run_lock():
                     with metered(self.context.resources, current.tracker, limits.budget):
                         yield current

@@ -6,11 +6,13 @@ statistics. One generation's work is `generation`'s, one drain `outbox`'s.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-from anyio import CancelScope, Event, create_task_group, get_cancelled_exc_class, get_current_task
+from anyio import CancelScope, Event, create_task_group, get_cancelled_exc_class
 
 from ..context import Context, delivery
 from ..context.interrupts import PendingAction
@@ -63,7 +65,6 @@ class Turn:
     stopping: bool = False
     known: generation.Plan | None = None
     done: Event = field(default_factory=Event)  # set when the turn has ended
-    task: int = field(default_factory=lambda: get_current_task().id)  # the one that runs it
     _running: generation.Execution = field(init=False)
 
     @property
@@ -71,9 +72,18 @@ class Turn:
         """The context the turn works on."""
         return self.wiring.context
 
-    def is_waiting_here(self) -> bool:
-        """Tell whether the present code is called by the turn, in its own task, and waited for."""
-        return get_current_task().id == self.task
+    @contextmanager
+    def around(self) -> Iterator[None]:
+        """Let the code inside, and the tasks it starts, know that they run inside the turn."""
+        token = _around.set((*_around.get(), self))
+        try:
+            yield
+        finally:
+            _around.reset(token)
+
+    def is_around(self) -> bool:
+        """Tell whether the present code was called by the turn, or by a task that began inside it."""
+        return any(turn is self for turn in _around.get())
 
     def stats(self) -> RunStats:
         """Return what the turn did so far."""
@@ -187,16 +197,18 @@ class Turn:
             await generation.execute_all(
                 context, self._running, wiring.max_concurrency, self._may_start, self.iterations
             )
-        except BaseException:
-            # cut in the middle: what has finished is kept beside the queue
             self._count()
-            self._hold([r for r in self._running.finished if r.error is None])
+            combined = await self._combined(self._running.finished)
+            number = (context.line.record.generation if context.line.record else 0) + 1
+            labels = generation.Labels(self.info.run_id, number)
+            with context.commits.whole():
+                again = generation.commit_all(context, combined, labels)
+        except BaseException:
+            # cut in the middle, or failed: what has finished is kept beside the queue
+            self._count()
+            if self._running.results:  # else what is held already was not looked at yet
+                self._hold([r for r in self._running.finished if r.error is None])
             raise
-        self._count()
-        combined = await self._combined(self._running.finished)
-        number = (context.line.record.generation if context.line.record else 0) + 1
-        labels = generation.Labels(self.info.run_id, number)
-        again = generation.commit_all(context, combined, labels)
         generation.consume(context, wiring.agents, planned.batch, [*again, *self._running.not_started])
         self.known = generation.plan(context, wiring.agents)  # the commit says what is owed
         extra = {"generation": self.iterations, "runs": len(combined)}
@@ -209,7 +221,7 @@ class Turn:
     def _hold(self, results: list[Result]) -> None:
         if not results and not self.context.commits.held:
             return
-        self.context.commits.hold(result.found for result in results)
+        self.context.commits.hold(result.found.sealed(result.patch, result.direct) for result in results)
 
     async def _combined(self, results: list[Result]) -> list[generation.Combined]:
         """Return what the results that succeeded come to together, ready to be committed at once.
@@ -233,12 +245,8 @@ class Turn:
         self.errors += len(failed)
         succeeded = [result for result in results if result.error is None]
         if self.wiring.isolate_errors:
-            try:
-                for result in failed:
-                    await self.wiring.report_agent_error(result)
-            except BaseException:  # cut in the middle
-                self._hold(succeeded)
-                raise
+            for result in failed:
+                await self.wiring.report_agent_error(result)
             return succeeded
         self._hold(succeeded)
         await self._save()
@@ -260,6 +268,10 @@ class Turn:
             await wiring.session.save()
         if wiring.dispatcher is not None:
             wiring.raise_undelivered(await deliver(wiring))
+
+
+_around: ContextVar[tuple[Turn, ...]] = ContextVar("reactifact_turns", default=())
+"""The turns that the present code runs inside of: a callback may run a turn of another runtime."""
 
 
 async def deliver(wiring: Wiring) -> outbox.Drained:

@@ -17,6 +17,7 @@ from ..context.resources import RuntimeResources
 from ..store.database import Database
 from ..store.history import first_parents
 from ..store.objects import Oid
+from ..store.printable import plain
 from ..store.records import CommitRecord, require_record
 from ..store.timeline import Entry, entry
 from ..threads import in_thread
@@ -64,6 +65,13 @@ class Bisection:
     def agent(self) -> str:
         """The author of the commit."""
         return self.entry.author
+
+    def __str__(self) -> str:
+        place = "outside of any generation"
+        if self.generation is not None:
+            place = f"in generation {self.generation} ({', '.join(map(plain, self.agents))})"
+        before = "no commit is before it" if self.before is None else f"it held at {self.before[:10]}"
+        return f"{self.entry}\n  {place}; {before}; {self.loads} states looked at"
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain JSON types: the keys of a log entry, and how it was found."""

@@ -115,7 +115,10 @@ class BranchStore:
             self.database.backend.write({}, [RefUpdate(ref, held, None)])
 
     async def branches(self, session: str | None = None) -> list[Head]:
-        """Return the branches of one session or of all, sorted: session, branch, commit, name."""
+        """Return the branches of one session or of all, sorted: session, branch, commit, name.
+
+        A branch whose commit is damaged or missing is among them; reading it raises, the others can be used.
+        """
         return await in_thread(verbs.branches, self.database, session)
 
     async def fork(self, source: str, target: str, *, session: str | None = None) -> Head:

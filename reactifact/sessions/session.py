@@ -17,9 +17,10 @@ from ..context.resources import RuntimeResources
 from ..errors import Contention
 from ..runtime.outbox import Dispatcher, ErrorCallback, Options
 from ..store.line import MAIN, Line
-from ..store.names import branch_ref, encode_name, is_ledger_ref, tag_ref
+from ..store.names import branch_ref, encode_name, is_ledger_ref, parse_ref, tag_ref
 from ..store.oplog import operations_ref
 from ..store.protocol import Pruned, RefUpdate
+from ..store.rewriting import require_free
 from ..threads import in_thread
 from . import lines, pruning, service
 from .stores import Durability, StoreLike, open_database
@@ -176,6 +177,7 @@ class SessionStore:
             refs.update(backend.refs(operations_ref(session_id)))
             if not refs:
                 return
+            require_free(self.database, "delete", {n: oid for n, oid in refs.items() if parse_ref(n)})
             # The ledger last: what a deletion that was cut short left must not be sent once more.
             last = sorted(refs, key=lambda name: (is_ledger_ref(name), name))
             try:

@@ -21,6 +21,7 @@ from ..store.objects import TREE_MODE, GitObject, Oid
 from ..store.oplog import Operation, operations, without
 from ..store.protocol import RefUpdate
 from ..store.records import CommitRecord
+from ..store.rewriting import require_free
 
 
 def undo_last(database: Database, session: str, branch: str = MAIN) -> str:
@@ -117,6 +118,8 @@ def _undo_compaction(database: Database, session: str, operation: Operation) -> 
         for name, after in operation.after.items()
         if refs.get(name) == after
     ]
+    branches = {move.name: move.expected for move in back if move.name.startswith("refs/heads/")}
+    require_free(database, "undo the compaction of", {n: oid for n, oid in branches.items() if oid})
     objects = _folded_objects(database, back)
     staged = Staging(database)
     now = SystemClock().now().isoformat()

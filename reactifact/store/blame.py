@@ -252,7 +252,7 @@ class _Finder:
         """Return, by version, the commit and its record; what was compacted away is left out."""
         wanted = {meta.version: meta for meta in metas}
         changes = {meta.commit: version for version, meta in wanted.items() if meta.commit is not None}
-        direct = {version for version, meta in wanted.items() if meta.commit is None}
+        direct = {version: meta.payload for version, meta in wanted.items() if meta.commit is None}
         found: dict[int, tuple[Oid, CommitRecord]] = {}
         for oid, message in self._messages():
             if len(found) == len(wanted):
@@ -280,11 +280,13 @@ class _Finder:
                     commit = self._database.commit(parent)
                     heapq.heappush(waiting, (-commit.committer.time, len(seen), parent, commit))
 
-    def _written_directly(self, oid: Oid, versions: set[int]) -> int | None:
-        """Return the last of `versions` that an unversioned commit wrote, or `None`."""
+    def _written_directly(self, oid: Oid, payloads: dict[int, Oid]) -> int | None:
+        """Return the last of some versions, given with their payloads, that an unversioned commit wrote."""
         record = read_record(self._database, oid)
         for operation in reversed([] if record is None else record.operations):
             version = operation.get("version")
-            if operation.get("artifact_id") == self._artifact_id and version in versions:
+            if operation.get("artifact_id") != self._artifact_id or version not in payloads:
+                continue
+            if operation.get("payload") == payloads[version]:  # else the other side of a merge wrote it
                 return int(version)
         return None

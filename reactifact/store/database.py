@@ -35,7 +35,6 @@ Tree = Mapping[str, TreeEntry]
 
 _CACHED_BYTES = 64 * 1024 * 1024
 _CACHED_TREES = 8_192  # each is dozens of Python objects, which every full garbage collection visits
-_OVERHEAD = 400  # bytes that an object takes beyond its content: its id, its place, Python's headers
 _CACHED_OBJECT = 1024 * 1024  # larger objects are read again rather than kept
 
 
@@ -165,10 +164,10 @@ class Database:
                 if oid in self._raw or len(found.data) > _CACHED_OBJECT:
                     continue
                 self._raw[oid] = found
-                self._raw_bytes += len(found.data) + _OVERHEAD
+                self._raw_bytes += found.in_memory
             while self._raw_bytes > _CACHED_BYTES:
                 _, dropped = self._raw.popitem(last=False)
-                self._raw_bytes -= len(dropped.data) + _OVERHEAD
+                self._raw_bytes -= dropped.in_memory
 
     def _keep_tree(self, oid: Oid, tree: Tree) -> None:
         with self._lock:

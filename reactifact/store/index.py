@@ -61,9 +61,9 @@ class _Readers:
         if meta is None:
             return
         for read in meta.reads:
-            self.by_id[read.artifact_id].discard(artifact_id)
+            _discard(self.by_id, read.artifact_id, artifact_id)
         for listing in meta.listings:
-            self.by_type[listing.type_id].discard(artifact_id)
+            _discard(self.by_type, listing.type_id, artifact_id)
 
 
 class Indexes:
@@ -170,7 +170,7 @@ class Indexes:
             if old is not None:
                 source, _ = decode_edges(objects.read(old).data)
                 for target in index.sources.pop(source, ()):
-                    index.targets[target].discard(source)
+                    _discard(index.targets, target, source)
             if new is not None:
                 source, edges = decode_edges(objects.read(new).data)
                 index.sources[source] = frozenset(edge.target for edge in edges)
@@ -178,6 +178,15 @@ class Indexes:
                     index.targets.setdefault(edge.target, set()).add(source)
         index.tree = roots.relations
         return index
+
+
+def _discard(sets: dict[str, set[str]], key: str, member: str) -> None:
+    """Take a member out of the set under a key, which goes with its last one."""
+    found = sets.get(key)
+    if found is not None:
+        found.discard(member)
+        if not found:
+            del sets[key]
 
 
 def _copied(sets: dict[str, set[str]]) -> dict[str, set[str]]:

@@ -24,7 +24,7 @@ from .names import branch_ref
 from .objects import GitObject, Oid
 from .protocol import RefUpdate
 from .records import CommitRecord, check_state, make_commit, read_roots, require_record
-from .state import State
+from .state import State, StateSavepoint
 
 MAIN = "main"
 
@@ -41,6 +41,19 @@ class Draft:
     record: CommitRecord
     roots: Roots
     parents: tuple[Oid, ...]
+
+
+@dataclass(slots=True)
+class LineSavepoint:
+    """Where a line stood, and what had changed on it, at one moment."""
+
+    tip: Oid | None
+    record: CommitRecord | None
+    draft: Draft | None
+    fork: dict[str, Any] | None
+    held: Oid | None
+    state: StateSavepoint
+    staged: int  # how many objects
 
 
 @dataclass(slots=True)
@@ -129,6 +142,23 @@ class Line:
         self.objects.retain([tip])
         self.state.indexes = Indexes()
 
+    def savepoint(self) -> LineSavepoint:
+        """Return what `restore` needs to come back to this moment, until the next publication."""
+        draft = None if self.draft is None else replace(self.draft)
+        staged = len(self.objects.objects)
+        return LineSavepoint(
+            self.tip, self.record, draft, self.fork, self._held, self.state.savepoint(), staged
+        )
+
+    def restore(self, to: LineSavepoint) -> None:
+        """Drop the commits and changes since a savepoint, and the objects that were made for them."""
+        self.tip, self.record, self.fork, self._held = to.tip, to.record, to.fork, to.held
+        self.draft = None if to.draft is None else replace(to.draft)
+        self.state.restore(to.state)
+        for oid in list(self.objects.objects)[to.staged :]:
+            del self.objects.objects[oid]
+            self.objects.trees.pop(oid, None)
+
     # -- where the line stands -----------------------------------------------------------------
 
     @property
@@ -197,8 +227,8 @@ class Line:
             fork=self.fork,
             is_session=self.is_session,
         )
+        roots = self.state.flush()  # what reads may fail, and the fork is still to be told then
         self.fork = None
-        roots = self.state.flush()
         self.draft = Draft(replace(record, next_sequence=self.state.next_sequence), roots, parents)
         self.record = self.draft.record
         return record

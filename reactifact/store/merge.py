@@ -7,10 +7,9 @@ no models: what a type's merge function makes of two sides comes in as `Combine`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from .database import Objects
 from .history import in_change_order, is_ancestor, merge_bases
@@ -19,6 +18,8 @@ from .objects import Oid
 from .records import read_roots
 from .state import Stored
 from .trees import compare, lookup
+
+T = TypeVar("T")
 
 Links = dict[tuple[str, str], int]
 """The (relation, target) pairs of one source, each with its place in the order of all relations."""
@@ -293,25 +294,34 @@ class CommonBase:
         if not bases and fallback is not None:
             self.roots = [fallback]
         self._lower: dict[int, CommonBase] = {}
-        self.content = lru_cache(maxsize=None)(self._content)
+        self._contents: dict[str, Version] = {}
+        self._links: dict[str, Links] = {}
 
-    def _content(self, artifact_id: str) -> Version:
+    def content(self, artifact_id: str) -> Version:
+        """Return an artifact in the base."""
+        return _answer(self, artifact_id, CommonBase._content_of, lambda base: base._contents)
+
+    def links(self, source: str) -> Links:
+        """Return the relations of one source in the base."""
+        return _answer(self, source, CommonBase._links_of, lambda base: base._links)
+
+    def _content_of(self, artifact_id: str) -> Steps[Version]:
         if not self.roots:
             return NOTHING
         merged = version_at(self._objects, self.roots[0], artifact_id)
         for index in range(1, len(self.roots)):
             other = version_at(self._objects, self.roots[index], artifact_id)
-            merged = self._folded(artifact_id, index, merged, other)
+            merged = yield from self._folded(artifact_id, index, merged, other)
             if merged.content == CONTESTED:
                 break
         return merged
 
-    def _folded(self, artifact_id: str, index: int, merged: Version, other: Version) -> Version:
+    def _folded(self, artifact_id: str, index: int, merged: Version, other: Version) -> Steps[Version]:
         both = merged.stored is not None and other.stored is not None
         has_function = both and self._combine.has(_type(merged))
         if merged.content == other.content and not has_function:
             return merged
-        below = self._below(index).content(artifact_id)
+        below = yield self._below(index)
         if merged.content == below.content:
             return other
         if other.content == below.content:
@@ -321,15 +331,15 @@ class CommonBase:
             return result
         return merged if merged.content == other.content else Version(CONTESTED, None)
 
-    def links(self, source: str) -> Links:
-        """Return the relations of one source in the base."""
+    def _links_of(self, source: str) -> Steps[Links]:
         if not self.roots:
             return {}
         merged = links_at(self._objects, self.roots[0], source)
         for index in range(1, len(self.roots)):
             other = links_at(self._objects, self.roots[index], source)
             if other != merged:
-                merged = merged_links(self._below(index).links(source), merged, other)
+                below = yield self._below(index)
+                merged = merged_links(below, merged, other)
         return merged
 
     def _below(self, index: int) -> CommonBase:
@@ -340,6 +350,40 @@ class CommonBase:
             best = in_change_order(self._objects, _best(self._objects, found))
             self._lower[index] = CommonBase(self._objects, best, self._combine)
         return self._lower[index]
+
+
+Steps = Generator[CommonBase, T, T]
+"""The folding of several bases: yields the base below whose answer it needs, and returns its own."""
+
+
+def _answer(
+    base: CommonBase,
+    name: str,
+    steps: Callable[[CommonBase, str], Steps[T]],
+    known: Callable[[CommonBase], dict[str, T]],
+) -> T:
+    """Ask a base for something, and those below for what that needs, each once.
+
+    On a stack of its own: branches that met a thousand times are a thousand bases deep.
+    """
+    answer = known(base).get(name)
+    if answer is not None:
+        return answer
+    waiting = [(base, steps(base, name))]
+    while True:
+        asking, running = waiting[-1]
+        try:
+            below = running.send(answer) if answer is not None else next(running)
+        except StopIteration as done:
+            made: T = done.value
+            answer = known(asking)[name] = made
+            waiting.pop()
+            if not waiting:
+                return made
+            continue
+        answer = known(below).get(name)
+        if answer is None:
+            waiting.append((below, steps(below, name)))
 
 
 def _best(objects: Objects, commits: Iterable[Oid]) -> list[Oid]:

@@ -20,6 +20,7 @@ Kind = Literal["blob", "tree", "commit", "tag"]
 BLOB_MODE = 0o100644
 TREE_MODE = 0o040000
 _SUBMODULE_MODE = 0o160000
+_OVERHEAD = 400  # bytes that an object takes beyond its content: its id, its place, Python's headers
 
 
 class GitObject(NamedTuple):
@@ -27,6 +28,11 @@ class GitObject(NamedTuple):
 
     kind: Kind
     data: bytes
+
+    @property
+    def in_memory(self) -> int:
+        """About how many bytes it takes in a cache."""
+        return len(self.data) + _OVERHEAD
 
 
 class TreeEntry(NamedTuple):

@@ -181,7 +181,7 @@ def _relations(
             edges.pop(pair, None)
             if edge is not None:
                 edges[pair] = edge
-        ordered = sorted(edges.values(), key=lambda edge: edge.sequence)
+        ordered = sorted(edges.values(), key=lambda edge: (edge.sequence, edge.relation, edge.target))
         data = encode_edges(source, ordered) if ordered else None
         edits[path] = None if data is None else blob_entry(objects.put("blob", data))
         for kind, pairs in (("link", edges.keys() - old.keys()), ("unlink", old.keys() - edges.keys())):

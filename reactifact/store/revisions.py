@@ -50,10 +50,22 @@ class Head(NamedTuple):
 def heads(database: Database, session: str | None = None) -> list[Head]:
     """Return the branches and ledgers of one session or of all, sorted; refs of others are left out.
 
-    Raises `InvalidName` for a session id that cannot be stored.
+    One whose commit cannot be read is among them where its ref has its names whole: reading it raises,
+    and it keeps nobody from the others. Raises `InvalidName` for a session id that cannot be stored,
+    and what reading a commit raises where its ref cuts the names.
     """
-    found = (_head(database, ref, oid) for ref, oid in _refs(database, session).items())
+    found = (_head_by_ref(database, ref, oid) for ref, oid in _refs(database, session).items())
     return sorted(head for head in found if head is not None)
+
+
+def _head_by_ref(database: Database, ref: str, oid: Oid) -> Head | None:
+    try:
+        return _head(database, ref, oid)
+    except DAMAGE:
+        session, branch = parse_ref(ref) or (None, None)
+        if session is None or branch is None:
+            raise
+        return Head(session, branch, oid, is_ledger_ref(ref))
 
 
 class DamagedHead(NamedTuple):
@@ -70,7 +82,7 @@ DAMAGE = (ReactifactError, OSError, LookupError, ValueError, TypeError, Attribut
 
 
 def readable_heads(database: Database, session: str | None = None) -> tuple[list[Head], list[DamagedHead]]:
-    """Return what `heads` does, and apart from it the refs that cannot be read, sorted.
+    """Return the heads whose commits can be read, and apart from them the refs that cannot be, sorted.
 
     Raises `InvalidName` for a session id that cannot be stored.
     """

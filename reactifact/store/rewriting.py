@@ -80,7 +80,7 @@ def _rewrite_session(
         require_current(line)
         tip = line.tip or tip
         refs = _session_refs(database, line.session)
-        _require_free(database, refs)
+        require_free(database, "compact", refs.branches)
         refs.branches[own] = tip
         staged = line.objects.copy()
         graph = ChangeGraph(staged, [*refs.branches.values(), *refs.targets.values()])
@@ -112,14 +112,15 @@ def _operation(moves: Iterable[RefUpdate], text: str, when: datetime) -> Operati
     return Operation("compaction", when.isoformat(), text, before, after)
 
 
-def _require_free(database: Database, refs: _Refs) -> None:
-    for name, oid in refs.branches.items():
+def require_free(database: Database, verb: str, refs: Mapping[str, Oid]) -> None:
+    """Refuse `verb` where one of some refs is a protected branch. Raises `ProtectedBranch`."""
+    for name, oid in refs.items():
         session, branch = parse_ref(name) or (None, None)
         record = read_record(database, oid) if session is None or branch is None else None
         if record is not None:
             session, branch = record.session, record.branch
         if session is not None and branch is not None:
-            database.protection.require_free("compact", session, branch)
+            database.protection.require_free(verb, session, branch)
 
 
 def _session_refs(database: Database, session: str) -> _Refs:

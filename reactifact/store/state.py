@@ -75,7 +75,7 @@ class StateSavepoint(NamedTuple):
     changed: dict[str, Stored | None]
     edges: dict[str, tuple[Edge, ...]]
     intents: dict[str, Intent | None]
-    kept: dict[tuple[str, int], Stored]
+    kept: dict[str, dict[int, Stored]]
     taken: dict[str, Oid | None]
     forgotten: frozenset[str]
 
@@ -91,9 +91,10 @@ class State:
         self.changed: dict[str, Stored | None] = {}
         self.edges: dict[str, tuple[Edge, ...]] = {}
         self.intents: dict[str, Intent | None] = {}
-        self.kept: dict[tuple[str, int], Stored] = {}
+        self._kept: dict[str, dict[int, Stored]] = {}  # id -> version -> what no commit holds yet
         self.taken: dict[str, Oid | None] = {}  # folders of kept versions, from another branch
         self._forgotten: set[str] = set()
+        self._reading: set[str] = set()  # of what has changed, all that may have read something
         self._seen = _Seen(roots.meta, {})
         self._linked = _Linked((), set())
 
@@ -138,7 +139,7 @@ class State:
         self.next_sequence += 1
         if before is not None:
             if artifact_is_new(self.changed, before):
-                self.kept[before.meta.id, before.meta.version] = before
+                self._kept.setdefault(artifact_id, {})[before.meta.version] = before
             meta = versioning.following(before, meta, origin)
         self._set(meta)
         return meta
@@ -153,15 +154,19 @@ class State:
         return meta
 
     def claim(self, origin: Origin, ids: Iterable[str] | None = None) -> None:
-        """Let direct changes since the last flush, or to `ids`, count as written by a versioned commit."""
+        """Let direct changes since the last flush, or to `ids`, count as written by a versioned commit.
+
+        It is for the live state alone: the bookkeeping that it replaces, which no commit holds, is
+        forgotten, and no savepoint from before it can be restored.
+        """
         for artifact_id in list(self.changed if ids is None else ids):
             stored = self.stored(artifact_id)
             if stored is None or stored.meta.commit is not None:
                 continue
             meta = versioning.claimed_by(stored.meta, origin, is_new=self._is_new(stored))
+            if artifact_is_new(self.changed, stored):
+                self.objects.objects.pop(stored.oid, None)
             self._set(meta)
-            if self.kept.get(place := (artifact_id, stored.meta.version)) is stored:
-                del self.kept[place]
 
     def _is_new(self, stored: Stored) -> bool:
         return lookup(self.objects, self.roots.meta, file_path(stored.meta.id)) is None
@@ -174,7 +179,7 @@ class State:
         if stored.meta.commit is None and commit is not None:
             meta = replace(stored.meta, commit=commit)
             stored = Stored(self.objects.put("blob", meta.encode()), meta)
-        self.changed[stored.meta.id] = stored
+        self._change(stored)
         self.next_sequence = max(self.next_sequence, stored.meta.written + 1)
 
     def delete(self, artifact_id: str) -> Meta | None:
@@ -184,14 +189,19 @@ class State:
             return None
         self.changed[artifact_id] = None
         self._forgotten.add(artifact_id)
-        self.kept = {key: kept for key, kept in self.kept.items() if key[0] != artifact_id}
+        self._kept.pop(artifact_id, None)
         self.taken.pop(artifact_id, None)
         if self.intent(artifact_id) is not None:
             self.intents[artifact_id] = None
         return before.meta
 
     def _set(self, meta: Meta) -> None:
-        self.changed[meta.id] = Stored(self.objects.put("blob", meta.encode()), meta)
+        self._change(Stored(self.objects.put("blob", meta.encode()), meta))
+
+    def _change(self, stored: Stored) -> None:
+        self.changed[stored.meta.id] = stored
+        if _has_read(stored):
+            self._reading.add(stored.meta.id)
 
     def type_ids(self) -> list[str]:
         """Return the type ids of all live artifacts, sorted."""
@@ -252,8 +262,8 @@ class State:
         return [meta for meta in metas if meta.id not in self.changed]
 
     def _changed_readers(self) -> list[Meta]:
-        metas = (stored.meta for stored in self.changed.values() if stored is not None)
-        return [meta for meta in metas if meta.reads or meta.listings]
+        found = (self.changed.get(artifact_id) for artifact_id in self._reading)
+        return [stored.meta for stored in found if stored is not None and _has_read(stored)]
 
     # -- relations ---------------------------------------------------------------------------
 
@@ -349,7 +359,7 @@ class State:
             dict(self.changed),
             dict(self.edges),
             dict(self.intents),
-            dict(self.kept),
+            _copied(self._kept),
             dict(self.taken),
             frozenset(self._forgotten),
         )
@@ -358,8 +368,9 @@ class State:
         """Drop the changes since a savepoint."""
         self.roots, self.next_sequence = to.roots, to.next_sequence
         self.changed, self.edges, self.intents = dict(to.changed), dict(to.edges), dict(to.intents)
-        self.kept, self.taken = dict(to.kept), dict(to.taken)
+        self._kept, self.taken = _copied(to.kept), dict(to.taken)
         self._forgotten = set(to.forgotten)
+        self._reading = {i for i, stored in self.changed.items() if stored and _has_read(stored)}
 
     def take_out(self, ids: Collection[str]) -> StateSavepoint:
         """Take the changes of some ids, and the relations they lead to, out of what `flush` writes."""
@@ -367,7 +378,7 @@ class State:
         self.changed = {i: v for i, v in whole.changed.items() if i not in ids}
         self.edges = {i: v for i, v in whole.edges.items() if i not in ids}
         self.intents = {i: v for i, v in whole.intents.items() if i not in ids}
-        self.kept = {key: v for key, v in whole.kept.items() if key[0] not in ids}
+        self._kept = {i: v for i, v in whole.kept.items() if i not in ids}
         self.taken = {i: v for i, v in whole.taken.items() if i not in ids}
         self._forgotten = {i for i in whole.forgotten if i not in ids}
         return whole
@@ -377,11 +388,17 @@ class State:
         self.changed |= {i: v for i, v in whole.changed.items() if i in ids}
         self.edges |= {i: v for i, v in whole.edges.items() if i in ids}
         self.intents |= {i: v for i, v in whole.intents.items() if i in ids}
-        self.kept |= {key: v for key, v in whole.kept.items() if key[0] in ids}
+        self._kept |= {i: v for i, v in whole.kept.items() if i in ids}
         self.taken |= {i: v for i, v in whole.taken.items() if i in ids}
         self._forgotten |= {i for i in whole.forgotten if i in ids}
+        self._reading |= {i for i in ids if (stored := self.changed.get(i)) and _has_read(stored)}
 
     # -- writing -----------------------------------------------------------------------------
+
+    @property
+    def kept(self) -> dict[tuple[str, int], Stored]:
+        """The versions between the last flush and the present one, which no commit holds otherwise."""
+        return {(i, number): one for i, versions in self._kept.items() for number, one in versions.items()}
 
     @property
     def is_clean(self) -> bool:
@@ -404,8 +421,16 @@ class State:
             held=roots.held,
         )
         self.changed, self.edges, self.intents = {}, {}, {}
-        self.kept, self.taken, self._forgotten = {}, {}, set()
+        self._kept, self.taken, self._forgotten, self._reading = {}, {}, set(), set()
         return self.roots
+
+
+def _has_read(stored: Stored) -> bool:
+    return bool(stored.meta.reads or stored.meta.listings)
+
+
+def _copied(kept: Mapping[str, dict[int, Stored]]) -> dict[str, dict[int, Stored]]:
+    return {artifact_id: dict(versions) for artifact_id, versions in kept.items()}
 
 
 def artifact_is_new(changed: dict[str, Stored | None], before: Stored) -> bool:

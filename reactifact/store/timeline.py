@@ -14,6 +14,7 @@ from typing import Any
 
 from .database import Objects
 from .objects import CommitObject, Oid
+from .printable import plain
 from .records import CommitRecord, own_record, subject
 
 
@@ -54,6 +55,11 @@ class Entry:
             or any(write[0] == artifact_id for write in record.writes)
             or artifact_id in record.details.get("actions", ())
         )
+
+    def __str__(self) -> str:
+        at = self.time.strftime("%Y-%m-%d %H:%M:%SZ")
+        subject = self.subject.removeprefix(f"{self.author}: ")
+        return f"{self.commit[:10]} {at} {plain(self.author)}: {plain(subject)}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain JSON types; keys that do not apply are `None`."""

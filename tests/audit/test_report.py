@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from support import Note, Place, trigger_of
+from support import Note, Place, commit, trigger_of
 
 from reactifact import (
     Consume,
@@ -32,6 +34,7 @@ from reactifact.audit import (
 )
 from reactifact.replay import ReplayLLM, content_hash
 from reactifact.sources import SourceRef
+from reactifact.store.state import State, Stored
 
 pytestmark = pytest.mark.anyio
 
@@ -177,3 +180,33 @@ async def test_markdown_shows_it_and_obeys_nobody(place: Place, tmp_path: Path) 
     assert headings == ["# Audit report", "## Sources", "## Provenance"]
     row: Any = next(line for line in forged.splitlines() if line.startswith("| ``"))
     assert row.replace("\\|", "").count("|") == 9
+
+
+async def test_what_several_had_listed_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    found = State.stored
+
+    def stored(state: State, artifact_id: str) -> Stored | None:
+        asked.append(artifact_id)
+        return found(state, artifact_id)
+
+    context = Context()
+    for number in range(30):
+        await commit(context, listing(number))
+    with monkeypatch.context() as patched:
+        patched.setattr(State, "stored", stored)
+        report = build_report(context, "note:29", reads=True)
+    notes = [f"note:{number}" for number in range(29)]
+    assert [(entry.artifact_id, entry.distance) for entry in report.provenance] == [
+        ("kick", 1),
+        *((name, 1) for name in notes),
+    ]
+    assert max(Counter(name for name in asked if name in notes).values()) < 10
+
+
+def listing(number: int) -> Callable[[ProduceCall], object]:
+    def work(call: ProduceCall) -> None:
+        call.context.list_artifacts(Note)
+        call.effects.create(Note(text=str(number)), id=f"note:{number}")
+
+    return work

@@ -88,6 +88,21 @@ async def test_links_of_dropped_commits_go_and_direct_ones_stay() -> None:
     }
 
 
+async def test_relations_return_to_their_order_where_a_merge_put_two_at_one_place() -> None:
+    context = Context()
+    for name in ("z", "a", "b"):
+        context.create(Note(text=name), id=name)
+    fork = context.branch(name="fork")
+    context.link("z", "cites", "b")
+    fork.link("z", "cites", "a")
+    context.merge(fork)
+    before = context.relations()
+    assert [relation.target_id for relation in before] == ["a", "b"]
+    await commit(context, lambda call: call.effects.unlink("z", "cites", "a"))
+    context.checkout(context.version - 1)
+    assert context.relations() == before
+
+
 @pytest.mark.parametrize("version", [-1, 5])
 async def test_a_version_out_of_range_is_refused(version: int) -> None:
     context = await edited()

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
 from collections.abc import Callable
 
 import pytest
+from pydantic import BaseModel
 from support import Note, commit, live
 
-from reactifact import Context, MergeConflict, Update
+from reactifact import Context, MergeConflict, Update, register_type
 from reactifact.commit import Write
+from reactifact.merging import counter, per_field
 
 Change = Callable[[Context], object]
+
+
+class Meter(BaseModel):
+    count: int = 0
+
+
+register_type(Meter, merge=per_field(count=counter))
 
 
 def nothing(context: Context) -> None:
@@ -353,6 +364,28 @@ def test_a_criss_cross_gives_the_same_result_on_both_sides() -> None:
     left.merge(fork)
     right.merge(origin)
     assert contents(left) == contents(right) == {"a": "ours", "z": "theirs", "one": "1", "two": "2"}
+
+
+def test_branches_that_crossed_again_and_again_still_merge() -> None:
+    one = Context()
+    one.create(Meter(), id="n")
+    one.create(Note(), id="z")
+    other = one.branch(name="other")
+    limit = sys.getrecursionlimit()
+    try:
+        sys.setrecursionlimit(len(inspect.stack(0)) + 100)
+        for number in range(50):
+            for side, context in enumerate((one, other)):
+                context.update("n", Meter(count=live(context, "n").data.count + 1))
+                context.link("z", f"{side}:{number}", "n")
+            before = one.branch(name="before")
+            one.merge(other)
+            other.merge(before)
+    finally:
+        sys.setrecursionlimit(limit)
+    assert live(one, "n").data.count == live(other, "n").data.count == 100
+    assert one.relations() == other.relations()
+    assert len(one.relations()) == 100
 
 
 @pytest.mark.anyio

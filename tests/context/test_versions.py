@@ -6,11 +6,12 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from support import Note, Order, Place, SpecialNote, commit, live
+from support import Note, Order, Place, SpecialNote, commit, git, live
 
 from reactifact import Context, Link, ProduceCall
 from reactifact.commit import Commit, Write
-from reactifact.operations import Create
+from reactifact.operations import Create, Delete, Operation, Update
+from reactifact.replaying.history import verify_history
 
 pytestmark = pytest.mark.anyio
 
@@ -115,3 +116,26 @@ def test_a_logged_commit_becomes_the_head() -> None:
     assert list(context.diff(0, 2)["added"]) == ["a"]  # b was not named: it stays a direct change
     context.checkout(0)
     assert context.get("a") is None
+
+
+async def test_what_a_logged_commit_says_is_kept_also_where_it_does_not_stand(git_place: Place) -> None:
+    session = await git_place.store().open("s")
+    context = session.context
+    context.create(Note(text="1"), id="a")
+    context.update("a", Note(text="2"))
+    operations: list[Operation] = [
+        Create(Note(text="1"), artifact_id="a", id="a"),
+        Update("a", Note(text="2")),
+        Create(Note(text="without an id")),
+        Create(Note(text="gone"), artifact_id="b", id="b"),
+        Delete("b"),
+        Delete("a"),
+    ]
+    for operation in operations:
+        context.log_commit(Commit("importer", "load", [operation]))
+    await session.save()
+    assert verify_history(session.store.database, "s").fault is None
+    assert git_place.path is not None
+    git(git_place.path, "gc", "--prune=now", "--quiet")
+    history = (await git_place.load("s")).history()
+    assert [operation for commit in history for operation in commit.operations] == operations

@@ -163,6 +163,26 @@ async def test_dispatch_concurrency_sends_several_at_once_and_records_each(place
     assert set(statuses(await place.load("s"), actions).values()) == {"dispatched"}
 
 
+async def test_sends_that_wait_for_their_place_are_no_tasks_and_begin_in_order() -> None:
+    context, started = Context(), list[str]()
+    actions: Plan = [(f"k{number}", f"o{number // 2}" if number < 10 else None) for number in range(60)]
+    await plan(context, actions)
+    before, tasks = len(anyio.get_running_tasks()), list[int]()
+
+    async def send(context: Context, artifact: Artifact[PendingAction]) -> None:
+        started.append(artifact.data.idempotency_key)
+        for _ in range(5):
+            await anyio.lowlevel.checkpoint()
+        tasks.append(len(anyio.get_running_tasks()) - before)
+
+    await Runtime(context, dispatcher=send, dispatch_concurrency=3).arun()
+    assert max(tasks) <= 3 + 3  # those that record beside those that send
+    keys = [key for key, _ in actions]
+    assert sorted(started, key=keys.index) == keys
+    assert started[:3] == ["k0", "k2", "k4"]  # what may begin and was planned first
+    assert [key for key in started if key in keys[10:]] == keys[10:]
+
+
 async def test_the_first_failure_in_the_order_of_sending_is_raised_with_the_others_as_notes() -> None:
     context, outside = Context(), Outside("k1", "k2", "k4")
     await plan(context, [(f"k{number}", None) for number in range(6)])

@@ -273,6 +273,37 @@ async def test_a_held_result_keeps_its_reads_direct_changes_and_actions(place: P
     assert [relation.relation for relation in stored.relations()] == ["about"]
 
 
+@pytest.mark.parametrize("reloads", [False, True])
+async def test_a_result_is_held_as_it_was_when_its_execution_ended(place: Place, reloads: bool) -> None:
+    """A later execution changes the planned model in place: held is what would have been committed."""
+    planned, fails = Note(text="planned", tags=["first"]), [True]
+
+    @produce(Note)
+    async def plan(call: ProduceCall) -> None:
+        call.effects.create(planned, id="planned")
+        call.context.create(planned, id="direct")
+
+    @produce(Note)
+    async def spoil(call: ProduceCall) -> None:
+        planned.text = "spoiled"
+        planned.tags.append("second")
+        if fails[0]:
+            raise ConnectionError("no route")
+
+    agents = [create_agent(w.name, consumes=[Consume(Question)], produces=[w]) for w in (plan, spoil)]
+    session = await place.store().open("s")
+    session.context.create(Question(text="why"), id="q")
+    with pytest.raises(ConnectionError):
+        await Runtime(session.context, agents, session=session).arun()
+    fails[0] = False
+    if reloads:
+        session = await place.store().open("s")
+    assert await Runtime(session.context, agents, session=session).arun() == 1
+    stored = await place.load("s")
+    for artifact_id in ("planned", "direct"):
+        assert live(stored, artifact_id).data == Note(text="planned", tags=["first"])
+
+
 async def test_two_events_of_one_moment_have_results_of_their_own() -> None:
     """A clock that stands still gives events that look alike; neither takes the other's result."""
     runs: list[int] = []

@@ -170,6 +170,68 @@ async def test_a_callback_that_would_wait_for_itself_is_told_so() -> None:
     assert await runtime.arun() == 0  # it was not shut down
 
 
+@pytest.mark.parametrize("from_child", [False, True])
+@pytest.mark.parametrize("concurrency", [1, 3])
+async def test_a_callback_in_a_task_of_its_own_is_told_so_too(concurrency: int, from_child: bool) -> None:
+    context = Context()
+    context.create(Order(item="x"), id="o")
+
+    async def give_up(context: Context, action: Artifact[PendingAction]) -> None:
+        if not from_child:
+            await runtime.ashutdown()
+            return
+        ended = Ended()
+        async with anyio.create_task_group() as group:
+            group.start_soon(ended, runtime.ashutdown)
+        raise ended.result
+
+    runtime = Runtime(context, [notifier()], dispatcher=give_up, dispatch_concurrency=concurrency)
+    with anyio.fail_after(5), pytest.raises(RuntimeError, match=r"callback .* would wait for itself"):
+        await runtime.arun()
+    assert await runtime.arun() == 0  # it was not shut down
+
+
+async def test_a_callback_may_shut_down_another_runtime_but_none_that_waits_for_it() -> None:
+    inner_context, outer_context = Context(), Context()
+    for context in (inner_context, outer_context):
+        context.create(Order(item="x"), id="o")
+    other = Runtime(asked(), [echoer()])
+
+    async def give_up(context: Context, action: Artifact[PendingAction]) -> None:
+        await other.ashutdown()
+        await outer.ashutdown()
+
+    async def run_inner(context: Context, action: Artifact[PendingAction]) -> None:
+        await Runtime(inner_context, [notifier()], dispatcher=give_up).arun()
+
+    outer = Runtime(outer_context, [notifier()], dispatcher=run_inner)
+    with anyio.fail_after(5), pytest.raises(RuntimeError, match=r"would wait for itself"):
+        await outer.arun()
+    with pytest.raises(RuntimeError, match=r"shut down by ashutdown\(\)"):
+        await other.arun()
+
+
+async def test_a_task_of_a_callback_that_outlives_the_turn_may_shut_down() -> None:
+    context = Context()
+    context.create(Order(item="x"), id="o")
+    over = anyio.Event()
+
+    async with anyio.create_task_group() as group:
+
+        async def later() -> None:
+            await over.wait()
+            await runtime.ashutdown()
+
+        def send(context: Context, action: Artifact[PendingAction]) -> None:
+            group.start_soon(later)
+
+        runtime = Runtime(context, [notifier()], dispatcher=send)
+        await runtime.arun()
+        over.set()
+    with pytest.raises(RuntimeError, match=r"shut down by ashutdown\(\)"):
+        await runtime.arun()
+
+
 async def test_shutdown_closes_no_resources() -> None:
     closed: list[str] = []
 

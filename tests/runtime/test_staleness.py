@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from random import Random
 from typing import Any
 
 import pytest
-from support import Answer, Echo, Note, Order, Place, Question, live, trigger_of
+from support import Answer, Echo, Note, Order, Place, Question, Receipt, commit, live, trigger_of
 
 from reactifact import (
     Agent,
@@ -18,6 +20,7 @@ from reactifact import (
     create_agent,
     produce,
 )
+from reactifact.store.state import State, Stored
 
 pytestmark = pytest.mark.anyio
 
@@ -207,3 +210,144 @@ async def test_a_trigger_on_stale_events_of_any_type() -> None:
     # the summarizer answers q1 anew in the same generation in which the watcher hears of it
     assert seen == [(EventType.ARTIFACT_STALE, "a:q1")]
     assert not context.has_stale()
+
+
+async def test_the_cost_of_listings_is_that_of_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at = Counter[str]()
+
+    def stored(state: State, artifact_id: str) -> Stored | None:
+        looked_at[artifact_id] += 1
+        return found(state, artifact_id)
+
+    found = State.stored
+
+    @produce(Answer)
+    async def answer(call: ProduceCall) -> None:
+        count = len(call.context.list_artifacts(Note))
+        for number in range(50):
+            call.effects.create(Answer(text=f"{number} of {count}"), id=f"a:{number:02}")
+
+    context = begun(Context())
+    for number in range(50):
+        context.create(Note(text=str(number)), id=f"n:{number}")
+    context.delete("q2")
+    await Runtime(context, [create_agent("x", consumes=[Consume(Question)], produces=[answer])]).arun()
+    with monkeypatch.context() as patched:
+        patched.setattr(State, "stored", stored)
+        assert stale(context) == []
+        assert {looked_at[f"n:{number}"] for number in range(50)} == {1}
+    context.update("n:7", Note(text="new"))
+    assert stale(context) == [f"a:{number:02}" for number in range(50)]
+
+
+async def test_what_was_written_by_itself_hides_no_other_newer_one() -> None:
+    @produce(Note)
+    async def sum_up(call: ProduceCall) -> None:
+        texts = [note.data.text for note in call.context.list_artifacts(Note)]
+        call.effects.update("n", text="".join(texts))
+
+    context = begun(Context())
+    context.create(Note(text="b"), id="n2")
+    context.create(Note(text="c"), id="n3")
+    context.delete("q2")
+    await Runtime(context, [create_agent("x", consumes=[Consume(Question)], produces=[sum_up])]).arun()
+    assert stale(context) == []
+    context.create(Note(text="new"), id="n4")
+    assert stale(context) == []
+    context.update("n2", Note(text="again"))
+    assert stale(context) == ["n"]
+
+
+async def listed(context: Context, name: str, seen: dict[str, dict[str, int]] | None = None) -> None:
+    """Let an agent write a receipt from all notes there are; note in `seen` what it saw."""
+
+    def work(call: ProduceCall) -> None:
+        notes = call.context.list_artifacts(Note)
+        call.effects.create(Receipt(order="-".join(note.data.text for note in notes)), id=name)
+        if seen is not None:
+            seen[name] = {note.id: note.version for note in notes}
+
+    await commit(context, work, kick=f"kick:{name}")
+
+
+@pytest.mark.parametrize("others", [0, 20])
+async def test_a_listing_is_stale_after_a_merge_wherever_it_was_made(others: int) -> None:
+    context = Context()
+    context.create(Note(text="old"), id="n")
+    here, there = context.branch(name="here"), context.branch(name="there")
+    for number in range(others):
+        here.create(Order(item="x"), id=f"o:{number}")
+    await listed(here, "r")
+    there.update("n", Note(text="new"))
+    into_reader, into_writer = here.clone(), there.clone()
+    into_reader.merge(there)
+    into_writer.merge(here)
+    assert stale(into_reader) == stale(into_writer) == ["r"]
+    await listed(into_reader, "later")
+    assert stale(into_reader) == ["r"]
+
+
+@pytest.mark.parametrize("others", [0, 20])
+async def test_what_a_listing_saw_or_could_not_see_makes_nothing_stale_by_a_merge(others: int) -> None:
+    context = Context()
+    context.create(Note(text="old"), id="n")
+    here, there = context.branch(name="here"), context.branch(name="there")
+    for number in range(others):
+        here.create(Order(item="x"), id=f"o:{number}")
+    here.update("n", Note(text="new"))
+    await listed(here, "r")
+    there.create(Note(), id="unseen")
+    for number in range(others + 5):
+        there.update("unseen", Note(text=str(number)))
+    into_reader, into_writer = here.clone(), there.clone()
+    into_reader.merge(there)
+    into_writer.merge(here)
+    assert stale(into_reader) == stale(into_writer) == []
+    into_reader.update("n", Note(text="newer"))
+    assert stale(into_reader) == ["r"]
+
+
+async def test_a_merge_with_events_tells_what_became_stale() -> None:
+    context = Context()
+    context.create(Note(text="old"), id="n")
+    fork = context.branch(name="fork")
+    for number in range(20):
+        context.create(Order(item="x"), id=f"o:{number}")
+    await listed(context, "r")
+    assert stale(context) == []
+    context.drain_events()
+    fork.update("n", Note(text="new"))
+    context.merge(fork, emit_events=True)
+    assert (EventType.ARTIFACT_STALE, "r") in queued(context)
+
+
+@pytest.mark.parametrize("seed", range(4, 10))
+async def test_no_merge_hides_that_a_listing_is_stale(seed: int) -> None:
+    random = Random(seed)
+    context = Context()
+    for number in range(4):
+        context.create(Note(), id=f"n{number}")
+    sides = [context, context.branch(name="fork")]
+    seen: dict[str, dict[str, int]] = {}
+    for step in range(40):
+        side = random.randrange(2)
+        one, other = sides[side], sides[1 - side]
+        match random.choice(["update", "create", "order", "list", "merge"]):
+            case "update":
+                one.update(f"n{2 * random.randrange(2) + side}", Note(text=str(step)))
+            case "create":
+                one.create(Note(), id=f"new{step}")
+            case "order":
+                one.create(Order(item="x"), id=f"o{step}")
+            case "list":
+                await listed(one, f"r{step}", seen)
+            case _:
+                one.merge(other)
+        for found in sides:
+            versions = {note.id: note.version for note in found.list_artifacts(Note)}
+            expected = [
+                receipt.id
+                for receipt in found.list_artifacts(Receipt)
+                if any(versions[name] > version for name, version in seen[receipt.id].items())
+            ]
+            assert stale(found) == expected

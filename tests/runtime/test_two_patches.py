@@ -366,3 +366,27 @@ async def test_two_patches_that_change_the_type_have_no_base_that_a_merge_functi
     )
     assert runs == 2
     assert live(context, "p").data == Post(views=5, tags=["one", "two"])
+
+
+@pytest.mark.parametrize("isolated", [True, False])
+async def test_what_was_combined_stays_whole_when_a_merge_function_fails_after_it(isolated: bool) -> None:
+    context = Context()
+    context.create(Fragile(), id="f")
+    context.create(Order(item="x"), id="o")
+    context.drain_events()
+    context.create(Kick(), id="kick")
+    agents = [
+        updating("status", "o", status="paid"),
+        updating("carrier", "o", carrier="dhl"),
+        _noting("one", "a"),
+        _noting("two", "bb"),
+    ]
+    runtime = Runtime(context, agents, isolate_errors=isolated)
+    if isolated:
+        assert await runtime.arun() == 4  # combined again without the last, and none run again
+    else:
+        with pytest.raises(RuntimeError, match="the merge function broke"):
+            await runtime.arun()
+        assert await Runtime(context, agents[:3]).arun() == 0  # all of it was held
+    assert live(context, "o").data == Order(item="x", status="paid", carrier="dhl")
+    assert [found.author for found in context.history()] == ["status", "carrier", "one"]

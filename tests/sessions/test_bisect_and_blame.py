@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import Answer, Note, Order, Outside, Place, Question, answering_agents, commit, live, notifier
 
-from reactifact import Consume, Context, ProduceCall, Runtime, create_agent, produce
+from reactifact import Consume, Context, ProduceCall, Runtime, RuntimeResources, create_agent, produce
 from reactifact.branching import BranchStore
 from reactifact.errors import UnknownRevision
 from reactifact.store.blame import aligned, leaves
+from reactifact.testing import JumpingClock
 
 pytestmark = pytest.mark.anyio
 
@@ -98,6 +99,32 @@ async def test_bisect_names_the_agent_within_a_generation(place: Place) -> None:
     assert found.entry.record is not None
     assert found.entry.record.trigger is not None
     assert found.entry.record.trigger["artifact_id"] == "q3"
+
+
+async def test_what_bisect_found_is_printed_in_two_short_lines(place: Place) -> None:
+    branches = await counted(place, [1, 2, 30])
+    found = await branches.bisect("s", below_ten)
+    assert found is not None
+    assert found.before is not None
+    first, second = str(found).splitlines()
+    at = found.entry.time.strftime("%Y-%m-%d %H:%M:%SZ")
+    assert first == f"{found.commit[:10]} {at} agent-2: create Note n" == str(found.entry)
+    assert second == (
+        f"  in generation 1 (agent-2); it held at {found.before[:10]}; {found.loads} states looked at"
+    )
+    never_held = await branches.bisect("s", lambda context: False)
+    assert never_held is not None
+    assert "outside of any generation; no commit is before it" in str(never_held)
+
+
+async def test_an_entry_is_printed_in_one_line_without_control_characters(place: Place) -> None:
+    name = "ann\x1b[31m\nred " + "x" * 300
+    async with place.store().edit("s", author="ann", message=name) as context:
+        context.create(Note(), id="n")
+    (entry,) = await place.branches().log("s", artifact_id="n")
+    assert str(entry).isprintable()
+    assert str(entry).startswith(f"{entry.commit[:10]} ")
+    assert len(str(entry)) < 300
 
 
 async def test_bisect_of_a_direct_change(place: Place) -> None:
@@ -193,6 +220,28 @@ async def test_blame_after_a_merge_names_the_other_sides_commit(place: Place) ->
     (entry,) = [one for one in await branches.log("s/try") if one.author == "bob"]
     assert (found["text"].agent, found["text"].commit) == ("bob", entry.commit)
     assert (found["count"].agent, found["count"].version) == ("ann", 0)
+
+
+async def test_blame_after_a_merge_does_not_name_the_side_that_lost(place: Place) -> None:
+    clock = JumpingClock()
+    branches = place.branches()
+    session = await place.store().open("s", RuntimeResources(clock=clock))
+    session.context.create(Note(text="base"), id="n")
+    await session.save()
+    await branches.fork("s", "s/try")
+    clock.advance(60)
+    session.context.update("n", Note(text="ours"))
+    await session.save()
+    ours = (await branches.log("s"))[0].commit
+    clock.advance(60)
+    fork = await branches.load_branch("s", "try", RuntimeResources(clock=clock))
+    assert fork is not None
+    fork.update("n", Note(text="theirs"))
+    await branches.save_branch(fork, session_id="s", name="try")
+    await session.aclose()
+    await branches.merge("s", "s/try", policy="ours")
+    found = await by_path(branches, "n")
+    assert (found["text"].value, found["text"].commit) == ("ours", ours)
 
 
 async def test_blame_of_one_that_was_created_again_begins_there(place: Place) -> None:

@@ -22,7 +22,7 @@ from support import (
     notifier,
 )
 
-from reactifact import Context, MergeConflict, Runtime
+from reactifact import Context, MergeConflict, Runtime, SessionStore
 from reactifact.branching import BranchStore
 from reactifact.errors import (
     MergedByHand,
@@ -479,6 +479,8 @@ async def test_a_protected_branch_keeps_its_history_and_still_grows(place: Place
         await branches.delete_branch("s", "main")
     with pytest.raises(ProtectedBranch, match="s/main"):
         await branches.undo("s")
+    with pytest.raises(ProtectedBranch, match="cannot delete s/main"):
+        await SessionStore(database).delete_session("s")
     await branches.delete_branch("s", "try")
     assert [head.name for head in await branches.branches()] == ["s/main"]
 

@@ -93,3 +93,28 @@ def test_a_store_that_cannot_be_read_is_no_damage_of_its_branches(
     with pytest.raises(StoreError, match="cannot be reached"):
         service.waiting_branches(database)
     assert len(asked) == 2
+
+
+async def test_a_damaged_branch_is_listed_and_keeps_nobody_from_the_others(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    place = Place(path)
+    async with place.store().edit("s") as context:
+        context.create(Order(item="tea"), id="o")
+    branches = place.branches()
+    await branches.fork("s", "s/bad")
+    async with branches.edit("s", "bad") as context:
+        context.update("o", Order(item="cocoa"))
+    listed = await branches.branches("s")
+    assert [head.name for head in listed] == ["s/bad", "s/main"]
+    await branches.aclose()
+    damage(path, listed[0].commit)
+
+    branches = place.branches()
+    assert await branches.branches("s") == await branches.branches() == listed
+    assert [field.path for field in await branches.blame("s/main", "o")]
+    (entry,) = await branches.log("s", artifact_id="o")
+    assert entry.commit == listed[1].commit
+    with pytest.raises(StoreError, match=f"{listed[0].commit}.*damaged"):
+        await branches.log("s/bad")
+    await branches.delete_branch("s", "bad")
+    assert await branches.branches() == listed[1:]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from support import Answer, Note, Question, answering_agents
+from support import Answer, Note, Question, answering_agents, commit
 
 from reactifact import MergeConflict, Runtime, SessionStore
 from reactifact.errors import SessionBusy, StaleSession
@@ -41,6 +41,31 @@ async def test_a_lost_race_is_typed_and_refresh_goes_on_with_the_direct_changes(
     }
     assert [r.source_id for r in again.incoming("base")] == ["theirs"]
     assert not await first.refresh()
+
+
+async def test_refresh_gives_up_a_checkout_that_was_not_saved(path: Path) -> None:
+    first = await SessionStore(path).open("s")
+    first.context.create(Note(text="direct"), id="a")
+    await commit(first.context, lambda call: call.effects.create(Note(), id="made"))
+    first.context.create(Note(text="later"), id="later")
+    await commit(first.context, lambda call: call.effects.update("a", text="changed"))
+    first.context.create(Note(text="last"), id="last")
+    await first.save()
+    second = await SessionStore(path).open("s")
+    first.context.update("later", Note(text="unsaved"))
+    first.context.checkout(0)
+    first.context.create(Note(text="mine"), id="mine")
+    second.context.update("last", Note(text="theirs"))
+    await second.save()
+    assert await first.refresh()
+    assert {a.id: a.data.text for a in first.context.list_artifacts(Note)} == {
+        "a": "changed",
+        "made": "",
+        "later": "unsaved",
+        "last": "theirs",
+        "mine": "mine",
+    }
+    await first.save()
 
 
 async def test_refresh_names_what_both_changed_and_changes_nothing(path: Path) -> None:

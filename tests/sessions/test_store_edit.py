@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
+
 import pytest
 from support import Note, Order, Place, Question, answering_agents, fsck, git, live
 
-from reactifact import Create, Delete, Link, Runtime, Update
+from reactifact import Context, Create, Delete, Link, Runtime, Update
 from reactifact.commit import Write
 from reactifact.errors import StaleSession
+from reactifact.replay import verify_history
 
 pytestmark = pytest.mark.anyio
 
@@ -29,6 +33,30 @@ async def test_an_edit_is_one_versioned_commit(place: Place) -> None:
     assert live(context, "n").data.text == "b"
     assert set(context.diff(0, 1)["added"]) == {"o", "n"}
     assert context.diff(0, 1)["added"]["n"]["text"] == "b"
+
+
+async def test_what_one_edit_makes_and_deletes_again_is_still_read_after_a_gc(place: Place) -> None:
+    async with place.store().edit("s") as context:
+        context.create(Note(text="old"), id="old")
+    async with place.store().edit("s") as context:
+        context.create(Note(text="a"), id="n")
+        context.update("n", Note(text="b"))
+        context.update("old", Note(text="new"))
+        context.delete("n")
+        context.delete("old")
+        context.create(Note(text="c"), id="n")
+    if isinstance(place.path, Path) and place.path.is_dir():
+        git(place.path, "gc", "--prune=now", "--quiet")
+    context = await place.load("s")
+    found = context.history()[-1].operations
+    assert [type(one) for one in found] == [Create, Update, Update, Delete, Delete, Create]
+    texts = [
+        (one.data if isinstance(one, Create) else one.new_data).text
+        for one in found
+        if hasattr(one, "data_type")
+    ]
+    assert texts == ["a", "b", "new", "c"]
+    assert verify_history(place.store().database, "s").ok
 
 
 async def test_edits_follow_each_other(place: Place) -> None:
@@ -129,3 +157,37 @@ async def test_git_shows_the_author_of_an_edit(git_place: Place) -> None:
     assert shown == "Ada Lovelace|ada@example.com|Say why"
     assert (await git_place.load("s")).history()[0].author == author
     fsck(git_place.path)
+
+
+async def test_an_edit_writes_what_its_commits_reach_and_nothing_else(git_place: Place) -> None:
+    assert git_place.path is not None
+    async with git_place.store().edit("s") as context:
+        for number in range(3):
+            context.create(Note(count=number), id=f"n{number}")
+    async with git_place.store().edit("s") as context:
+        context.update("n0", Note(count=7))
+        context.update("n0", Note(count=8))
+        context.create(Note(text="a"), id="new")
+        context.update("new", Note(text="b"))
+        context.delete("n1")
+    assert git(git_place.path, "fsck", "--unreachable", "--no-progress") == ""
+    stored = await git_place.load("s")
+    assert [found.count for found in live(stored, "n0").get_all_versions()] == [0, 7, 8]
+    assert [live(stored, "new").data.text, live(stored, "new").version] == ["b", 1]
+
+
+def test_a_change_costs_the_same_however_many_were_made_before() -> None:
+    def cost(before: int) -> float:
+        """Return the seconds that 200 updates and deletions take beside `before` others."""
+        context = Context()
+        for number in range(before + 200):
+            context.create(Note(count=number), id=f"n{number}")
+        for number in range(200, before + 200):
+            context.update(f"n{number}", Note(text="new"))
+        started = time.perf_counter()
+        for number in range(200):
+            context.update(f"n{number}", Note(text="new"))
+            context.delete(f"n{number}")
+        return time.perf_counter() - started
+
+    assert min(cost(4000) for _ in range(2)) < 4 * min(cost(100) for _ in range(5))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -120,6 +122,45 @@ def test_git_cannot_pack_a_ref_that_is_being_deleted(path: Path) -> None:
     assert name not in backend.refs()
     assert name not in shown_by_git(path)
     assert not (path / "packed-refs.lock").exists()
+
+
+CHILD = Path(__file__).with_name("writer_child.py")
+
+
+def test_the_lock_of_a_killed_deletion_goes_when_the_store_is_opened(path: Path) -> None:
+    name, lock = "refs/heads/000/main", path / "packed-refs.lock"
+    command = [sys.executable, str(CHILD), "delete", str(path), name, "ref-unpacked"]
+    root = str(CHILD.parents[2])
+    assert subprocess.run(command, check=False, env={**os.environ, "PYTHONPATH": root}).returncode < 0
+    assert lock.exists()
+    (path / "packed-refs.part").touch()  # as a kill while it was written leaves it
+    GitBackend(path, read_only=True)
+    assert lock.exists()
+    backend = GitBackend(path)
+    assert not lock.exists()
+    assert not (path / "packed-refs.part").exists()
+    git(path, "pack-refs", "--all")
+    assert backend.refs() == shown_by_git(path)
+
+
+def test_opening_leaves_the_locks_of_git_and_of_a_deletion_in_progress(path: Path) -> None:
+    backend = GitBackend(path, durability="os")
+    oid = backend.refs()["refs/heads/000/main"]
+    lock = path / "packed-refs.lock"
+    lock.touch()  # git's own
+    GitBackend(path).maintain()
+    assert lock.exists()
+    lock.unlink()
+    stood: list[bool] = []
+
+    def open_another(step: str) -> None:
+        if step == "ref-unpacked":
+            GitBackend(path).maintain()
+            stood.append(lock.exists())
+
+    backend.fault = open_another
+    backend.write({}, [RefUpdate("refs/heads/000/main", oid, None)])
+    assert stood == [True]
 
 
 def test_a_deletion_costs_little_among_many_packed_refs(path: Path) -> None:

@@ -143,6 +143,34 @@ def test_one_file_is_the_whole_store(path: Path, tmp_path: Path) -> None:
         assert backend.refs() == {MAIN: oid}
 
 
+@pytest.mark.parametrize("column", ["data", "kind", "size"])
+@pytest.mark.parametrize("value", ["a text", 7, 0.5])
+def test_a_row_of_another_type_is_damage_that_names_its_object(path: Path, column: str, value: Any) -> None:
+    backend = SQLiteKVBackend(path)
+    oid, item = blob(b"as it was")
+    backend.write({oid: item})
+    change(path, f"UPDATE objects SET {column} = ?", value)
+    with pytest.raises(StoreError, match=f"{oid}.*damaged"):
+        backend.read_many([oid])
+
+
+@pytest.mark.parametrize("value", [7, b"no json", b"{}", b"[]"])
+def test_a_value_of_another_form_is_damage(path: Path, value: Any) -> None:
+    async def main() -> None:
+        backend = SQLiteKVBackend(path)
+        await backend.set("k", {"a": 1})
+        change(path, "UPDATE kv SET value = ?", value)
+        with pytest.raises(StoreError, match="table kv is damaged"):
+            await backend.get("k")
+        with pytest.raises(StoreError, match="table kv is damaged"):
+            await backend.keys()
+        await backend.set("k", {"a": 2})
+        assert await backend.get("k") == {"a": 2}
+        await backend.aclose()
+
+    anyio.run(main)
+
+
 def test_it_can_be_used_again_after_it_was_closed(path: Path) -> None:
     with opened(str(path)) as backend:
         oid = put(backend, MAIN, "one")

@@ -192,6 +192,22 @@ async def test_a_protected_or_running_branch_is_not_undone(place: Place) -> None
     assert (await place.load("s")).version == 1
 
 
+async def test_a_compaction_of_a_protected_branch_is_not_undone_through_another(place: Place) -> None:
+    session = await opened(place)
+    branches = BranchStore(session.store.database)
+    for number in range(4):
+        await write(session.context, str(number))
+    await session.save()
+    await branches.fork("s/main", "s/fork")
+    session.context.compact(keep_commits=1)
+    database = session.store.database
+    stand = database.backend.refs()
+    protect(database, ["s/main"])
+    with pytest.raises(ProtectedBranch, match="undo the compaction of s/main"):
+        undo_last(database, "s", "fork")
+    assert database.backend.refs() == stand
+
+
 async def test_small_packs_are_merged_every_so_many_saves(git_place: Place) -> None:
     assert git_place.path is not None
     from reactifact import SessionStore

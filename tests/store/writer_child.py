@@ -1,6 +1,7 @@
 """A writer in a process of its own, to be killed, paused or raced by the tests beside it.
 
 writer_child.py kill PATH STEP DURABILITY   write one commit on refs/heads/s/main, die at STEP
+writer_child.py delete PATH NAME STEP       delete the ref NAME, die at STEP
 writer_child.py open PATH                   open (or make) the store and write one ref of its own
 writer_child.py hold PATH NAME              take the lock NAME, say so, and wait to be killed
 writer_child.py maintain PATH STEP          merge packs, die at STEP
@@ -39,6 +40,11 @@ def main(action: str, path: str, *rest: str) -> None:
         old = backend.refs(MAIN)[MAIN]
         oid, objects = commit("two", old)
         backend.write(objects, [RefUpdate(MAIN, old, oid)])
+    elif action == "delete":
+        name, step = rest
+        backend = GitBackend(path)
+        backend.fault = dies_at(step)
+        backend.write({}, [RefUpdate(name, backend.refs()[name], None)])
     elif action == "open":
         put(GitBackend(path), f"refs/heads/child-{os.getpid()}/main", "one")
     elif action == "hold":

@@ -95,7 +95,7 @@ class GitBackend:
         with os_errors(self._location, "opening"):
             self._settled = not read_only and settle(repository, self._locks, sync=self._sync)
             self._count_packs()
-            if not read_only and self._packs.needs_sweep():
+            if not read_only and (self._packs.needs_sweep() or self._refs.needs_sweep()):
                 # What is left over does no harm: on a full or read-only disk reading must go on.
                 with suppress(OSError):
                     self._sweep()
@@ -332,6 +332,7 @@ class GitBackend:
         with self._locks.internal("sweep", 0.0) as had:
             if had:
                 self._packs.sweep()
+                self._refs.sweep()
 
     def _count_packs(self) -> None:
         small = len(self._merger.small_packs())

@@ -36,7 +36,7 @@ class LockFile:
     @property
     def path(self) -> str:
         """The lock file itself."""
-        return _lock_path(self._target)
+        return lock_path(self._target)
 
     def write(self, content: bytes) -> None:
         """Write and sync what the target is to hold."""
@@ -72,7 +72,7 @@ def lock_file(target: str, *, sync: bool, stale_after: float = STALE_AFTER) -> I
 
 
 def _acquire(target: str, *, sync: bool, stale_after: float) -> int:
-    path = _lock_path(target)
+    path = lock_path(target)
     started = time.monotonic()
     pause = _FIRST_PAUSE
     seen: tuple[int, int, int] | None = None
@@ -98,7 +98,8 @@ def _acquire(target: str, *, sync: bool, stale_after: float) -> int:
             )
 
 
-def _lock_path(target: str) -> str:
+def lock_path(target: str) -> str:
+    """Return the path of the lock on a file."""
     return f"{target}.lock"
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ..files import remove, sync_folder, write_new
 from ..objects import Oid
-from .lockfile import lock_file
+from .lockfile import lock_file, lock_path
 
 Stamp = tuple[int, int, int] | None
 
@@ -24,6 +24,8 @@ _LONGEST_HEADER = 256
 _OID_LENGTH = 40
 _STALE_AFTER = 5.0
 """Seconds as in `lockfile`: git's lock here stays as it is while it reads every loose ref."""
+_MARK = b"reactifact removes a ref\n"
+"""What our lock on the file says; git's is empty."""
 
 
 class _Lines(NamedTuple):
@@ -66,7 +68,8 @@ class PackedRefs:
         The caller removes the loose ref inside. A `git pack-refs` that has read it already would else
         put it into the file afterwards, and it would be back. Callers keep our other processes away.
         """
-        with lock_file(self._path, sync=self._sync, stale_after=_STALE_AFTER):
+        with lock_file(self._path, sync=self._sync, stale_after=_STALE_AFTER) as lock:
+            lock.write(_MARK)
             if self.get(name) is not None:
                 self._replace(self._all_but(_encoded(name)))
             yield
@@ -89,12 +92,35 @@ class PackedRefs:
 
     def _replace(self, content: Iterable[bytes]) -> None:
         """Put another file in its place, as git does: its lock stays held."""
-        new = f"{self._path}.part"
+        new = self._part
         remove(new)
         write_new(new, content, sync=self._sync)
         os.rename(new, self._path)
         if self._sync:
             sync_folder(os.path.dirname(self._path))
+
+    def is_locked(self) -> bool:
+        """Tell whether anybody, alive or dead, has a lock on the file."""
+        return os.path.exists(self._lock)
+
+    def sweep(self) -> None:
+        """Remove the lock of a process of ours that was killed. Callers keep our other processes away."""
+        try:
+            with open(self._lock, "rb") as file:
+                is_ours = file.read(len(_MARK)) == _MARK
+        except FileNotFoundError:
+            return
+        if is_ours:
+            remove(self._part)
+            remove(self._lock)
+
+    @property
+    def _lock(self) -> str:
+        return lock_path(self._path)
+
+    @property
+    def _part(self) -> str:
+        return f"{self._path}.part"
 
     def close(self) -> None:
         """Give the file back; the next lookup opens it again."""

@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from ..objects import GitObject, Oid
 
 LIMIT = 16 * 1024 * 1024
-"""Bytes of content that are remembered."""
+"""Bytes of memory that the objects may take."""
 
 
 class RecentObjects:
-    """The last objects written, up to `limit` bytes; the oldest go first."""
+    """The last objects written, up to `limit` bytes of memory; the oldest go first."""
 
     def __init__(self, limit: int = LIMIT) -> None:
         self._limit = limit
@@ -35,12 +35,12 @@ class RecentObjects:
             for oid, item in objects.items():
                 if oid in self._objects:
                     self._objects.move_to_end(oid)
-                elif len(item.data) <= self._limit // 4:
+                elif item.in_memory <= self._limit // 4:
                     self._objects[oid] = item
-                    self._size += len(item.data)
+                    self._size += item.in_memory
             while self._size > self._limit:
                 _, gone = self._objects.popitem(last=False)
-                self._size -= len(gone.data)
+                self._size -= gone.in_memory
 
     def clear(self) -> None:
         """Forget everything."""

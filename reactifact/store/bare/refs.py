@@ -24,6 +24,7 @@ from .packed_refs import PackedRefs
 
 _OID = re.compile(rb"[0-9a-f]{40}")
 _SYMBOLIC_DEPTH = 5
+_PACKED = "packed-refs"  # our lock around deletions
 
 
 class DamagedRef(StoreError):
@@ -117,6 +118,16 @@ class RefFolder:
         """Yield the names of packed refs that start with `prefix`, in order."""
         return (name for name, _ in self._packed.under(prefix))
 
+    def needs_sweep(self) -> bool:
+        """Tell whether a lock stands on `packed-refs`: a deletion in progress, git's, or a killed one's."""
+        return self._packed.is_locked()
+
+    def sweep(self) -> None:
+        """Remove the lock on `packed-refs` that a killed deletion left, which git would not pass by."""
+        with self._locks.internal(_PACKED, 0.0) as had:
+            if had:
+                self._packed.sweep()
+
     def close(self) -> None:
         """Give back files; a later use opens them again."""
         self._packed.close()
@@ -172,7 +183,7 @@ class RefFolder:
     def _delete(self, name: str) -> None:
         path = f"{self._git_dir}/{name}"
         # The packed one first: without its loose ref it would show an old value.
-        with self._locks.internal("packed-refs", LOCK_WAIT) as had:
+        with self._locks.internal(_PACKED, LOCK_WAIT) as had:
             if not had:
                 raise StoreBusy(
                     f"packed-refs of {self._location} is held by other processes for over "

@@ -53,7 +53,7 @@ def object_of(row: Sequence[Any], location: str) -> tuple[Oid, GitObject]:
         data = bytes(row[3]) if len(row[3]) == row[2] else zlib.decompress(row[3])
         kind = _KINDS[row[1]]
         damaged = object_id(kind, data) != oid
-    except (zlib.error, KeyError):
+    except (zlib.error, KeyError, TypeError):  # SQLite keeps a text in a column of bytes, if told to
         damaged = True
     if damaged:
         raise StoreError(
@@ -100,6 +100,12 @@ def value_row(key: str, value: Mapping[str, Any]) -> tuple[str, bytes]:
 
 
 def value_of(data: bytes) -> tuple[str, dict[str, Any]]:
-    """Return the key and the value in the bytes of a row."""
-    record: Any = canonical.decode(data)
-    return record["key"], record["value"]
+    """Return the key and the value in the bytes of a row. Raises `StoreError` for a damaged one."""
+    try:
+        record: Any = canonical.decode(data)
+        return record["key"], record["value"]
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise StoreError(
+            f"a value in the table kv is damaged ({type(error).__name__}: {error}): set its key again, or "
+            f"restore it from a copy or a backup of the store"
+        ) from error

@@ -157,7 +157,7 @@ class SQLiteKVBackend(SQLBackend):
     def _get(self, name: str) -> bytes | None:
         with self._file.reading() as connection:
             row = connection.execute("SELECT value FROM kv WHERE name = ?", (name,)).fetchone()
-        return None if row is None else bytes(row[0])
+        return None if row is None else row[0]
 
     def _values(self) -> list[bytes]:
         with self._file.reading() as connection:

@@ -1,0 +1,53 @@
+"""Indexes over what comes and goes: they hold what there is, and nothing of what there was."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from reactifact.store.database import Database, Staging
+from reactifact.store.index import Indexes
+from reactifact.store.layout import ListingRecord, ReadRecord, Roots
+from reactifact.store.memory import MemoryBackend
+from reactifact.store.state import Origin, State
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def state() -> State:
+    return State(Staging(Database(MemoryBackend())), Roots(), 0, Indexes())
+
+
+def test_targets_that_nothing_leads_to_any_more_take_no_memory() -> None:
+    hub = state()
+    for number in range(50):
+        hub.link("hub", "has", f"t{number}")
+        hub.flush()
+        assert hub.incoming_sources(f"t{number}") == ["hub"]
+        hub.unlink("hub", "has", f"t{number}")
+        hub.flush()
+        assert hub.incoming_sources(f"t{number}") == []
+    assert hub.indexes._incoming.targets == {}
+    hub.link("hub", "has", "t7")
+    hub.flush()
+    assert hub.incoming_sources("t7") == ["hub"]
+
+
+def test_what_was_read_once_takes_no_memory_when_nothing_rests_on_it_any_more() -> None:
+    report = state()
+    for number in range(50):
+        reads, listings = (ReadRecord(f"n{number}", 0),), (ListingRecord(f"T{number}", "c", number),)
+        origin = Origin("agent", NOW, f"c{number}", reads, listings)
+        report.put("report", "Report", b"%d" % number, "1", origin)
+        report.flush()
+        for artifact_id, type_id in ((f"n{number}", "Note"), ("other", f"T{number}")):
+            found = report.put(artifact_id, type_id, b"{}", "1", Origin("application", NOW))
+            report.flush()
+            assert [meta.id for meta in report.readers(found)] == ["report"]
+            report.delete(artifact_id)
+            report.flush()
+    assert [*report.indexes._readers.by_id] == ["n49"]
+    assert [*report.indexes._readers.by_type] == ["T49"]
+    report.delete("report")
+    report.flush()
+    assert report.all_readers() == []
+    assert (report.indexes._readers.by_id, report.indexes._readers.by_type) == ({}, {})
