@@ -163,7 +163,8 @@ class SessionStore:
     async def delete_session(self, session_id: str) -> None:
         """Remove a session with its branches, tags and ledger; one that is absent is fine.
 
-        Raises `Contention` where others write it as fast as it is removed.
+        Raises `ProtectedBranch` where one of its branches is protected, and `Contention` where others write
+        it as fast as it is removed.
         """
         await in_thread(self._delete, session_id)
 
