@@ -8,7 +8,7 @@ from typing import Any
 from ..store import canonical
 from ..store.database import Database
 from ..store.ledger import Ledger
-from ..store.records import CommitRecord
+from ..store.records import CommitRecord, operation_payload
 from ..store.timeline import Entry, entry
 from .common import Cell, cause, line, moment, one_line, plain, short, table
 
@@ -46,14 +46,13 @@ def describe_commit(database: Database, commit: str) -> dict[str, Any]:
 def _operation(database: Database, operation: dict[str, Any]) -> dict[str, Any]:
     if operation["type"] in ("link", "unlink"):
         return {name: operation.get(name) for name in _OF_LINKS}
-    payload = operation.get("payload")
+    payload = operation_payload(database, operation) if "payload" in operation else None
     return {
         "type": operation["type"],
         "artifact_id": operation["artifact_id"],
         "data_type": operation.get("data_type"),
         "version": operation.get("version"),
-        # what the same commit deletes again, or never wrote, stands in the operation itself
-        "data": operation.get("data") if payload is None else canonical.decode(database.read(payload).data),
+        "data": None if payload is None else canonical.decode(payload),
     }
 
 

@@ -16,7 +16,7 @@ from ..store.history import first_parents
 from ..store.layout import ListingRecord, Meta, Roots
 from ..store.line import Line
 from ..store.objects import Oid
-from ..store.records import CommitRecord, read_roots, subject
+from ..store.records import CommitRecord, operation_payload, read_roots, subject
 from ..store.state import State
 from ..store.trees import compare, lookup
 from .codec import decode_payload
@@ -62,7 +62,7 @@ def _operation(objects: Objects, op: dict[str, Any]) -> Operation:
     if kind == "unlink":
         return Unlink(op["artifact_id"], op.get("relation"), op.get("target_id"))
     model = resolve(op["data_type"])
-    payload = canonical.encode(op["data"]) if op["payload"] is None else objects.read(op["payload"]).data
+    payload = operation_payload(objects, op)
     data = decode_payload(model, payload, type_id=op["data_type"], revision=op.get("revision"))
     if kind == "create":
         return Create(data, op["data_type"], op["artifact_id"], op["artifact_id"])

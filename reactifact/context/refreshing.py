@@ -12,13 +12,12 @@ from datetime import datetime
 from typing import Any
 
 from ..errors import StaleSession
-from ..store import canonical
 from ..store.database import Objects
 from ..store.history import first_parents
 from ..store.line import Line
 from ..store.merge import MergePlan
 from ..store.objects import Oid
-from ..store.records import CommitRecord, read_record
+from ..store.records import CommitRecord, operation_payload, read_record
 from ..store.state import Origin
 from . import merging, rejoining
 from .committing import Committer
@@ -151,8 +150,7 @@ def _apply(working: Working, operation: dict[str, Any], origin: Origin) -> None:
     elif kind == "unlink":
         working.unlink(artifact_id, operation.get("relation"), operation.get("target_id"))
     else:
-        oid = operation["payload"]
-        payload = canonical.encode(operation["data"]) if oid is None else working.state.objects.read(oid).data
+        payload = operation_payload(working.state.objects, operation)
         model = resolve(operation["data_type"])
         encoded = Encoded(operation["data_type"], payload, revision_of(model), model)
         working.write(artifact_id, encoded, origin, kind)

@@ -14,7 +14,7 @@ from typing import Any
 from ..context import Context
 from ..store import canonical
 from ..store.history import first_parents
-from ..store.records import CommitRecord
+from ..store.records import CommitRecord, operation_payload
 from .hashes import View, plain_data, state_digest
 
 _SHOWN = 80
@@ -76,16 +76,13 @@ def _operation(view: View, operation: dict[str, Any]) -> dict[str, Any]:
     if operation["type"] in ("link", "unlink"):
         names = ("type", "artifact_id", "relation", "target_id")
         return {name: operation.get(name) for name in names}
-    payload = operation.get("payload")
-    data = operation.get("data")
-    if payload is not None:
-        data = canonical.decode(view.line.objects.read(payload).data)
+    payload = operation_payload(view.line.objects, operation) if "payload" in operation else None
     return {
         "type": operation["type"],
         "artifact_id": operation["artifact_id"],
         "class": view.class_name(operation.get("data_type") or ""),
         "version": operation.get("version"),
-        "data": data,
+        "data": None if payload is None else canonical.decode(payload),
     }
 
 

@@ -17,9 +17,9 @@ from ..store.database import Database
 from ..store.layout import BOOKKEEPING
 from ..store.line import Line
 from ..store.migrations import current_tree
-from ..store.names import branch_ref, is_ledger_ref, parse_ref
+from ..store.names import branch_ref, is_ledger_ref
 from ..store.objects import Oid
-from ..store.revisions import DAMAGE, DamagedHead, damage, refs_without_id
+from ..store.revisions import DAMAGE, DamagedHead, damage, damaged_ref, refs_without_id
 from ..store.trees import subtree
 from ..threads import in_thread
 from . import lines
@@ -59,7 +59,7 @@ def waiting_branches(database: Database) -> tuple[list[Branch], list[DamagedHead
                 if names is not None and subtree(database, current_tree(database, oid), ("outbox",)):
                     found.append(names)
             except DAMAGE as error:
-                broken.append(DamagedHead(ref, *(parse_ref(ref) or (None, None)), damage(error)))
+                broken.append(damaged_ref(ref, error))
     return sorted(found), broken
 
 

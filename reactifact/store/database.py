@@ -217,9 +217,7 @@ class Staging:
 
     def read(self, oid: Oid) -> GitObject:
         """Return one object, staged or stored. Raises `MissingObject`."""
-        found = self.objects.get(oid)
-        if found is None and self._near is not None:
-            found = self._near.get(oid)
+        found = self._at_hand(oid)
         return found if found is not None else self.below.read(oid)
 
     def _at_hand(self, oid: Oid) -> GitObject | None:

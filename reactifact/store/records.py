@@ -6,7 +6,7 @@ way back from a commit to its record. Programs trust the record; the message is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from functools import lru_cache
@@ -122,6 +122,15 @@ def _commit(
 def _graft(entries: dict[str, TreeEntry], name: str, tree: Oid | None) -> None:
     if tree is not None:
         entries[name] = TreeEntry(TREE_MODE, tree)
+
+
+def operation_payload(objects: Objects, operation: Mapping[str, Any]) -> bytes:
+    """Return the payload that an operation of a record wrote. Raises `KeyError` for one that writes none.
+
+    One that no tree of the commit holds stands in the operation itself, as `data`.
+    """
+    oid = operation["payload"]
+    return canonical.encode(operation["data"]) if oid is None else objects.read(oid).data
 
 
 def read_record(objects: Objects, commit: Oid) -> CommitRecord | None:

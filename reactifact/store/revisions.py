@@ -92,7 +92,7 @@ def readable_heads(database: Database, session: str | None = None) -> tuple[list
         try:
             head = _head(database, ref, oid)
         except DAMAGE as error:
-            broken.append(DamagedHead(ref, *(parse_ref(ref) or (None, None)), damage(error)))
+            broken.append(damaged_ref(ref, error))
         else:
             found += [] if head is None else [head]
     broken += refs_without_id(database, session)
@@ -108,6 +108,11 @@ def refs_without_id(database: Database, session: str | None = None) -> list[Dama
             text = f"{ref} holds no commit id: set it with `git update-ref`, from a clone or a backup"
             found.append(DamagedHead(ref, *parsed, text))
     return found
+
+
+def damaged_ref(ref: str, error: BaseException) -> DamagedHead:
+    """Return a ref, and why it cannot be read as a branch."""
+    return DamagedHead(ref, *(parse_ref(ref) or (None, None)), damage(error))
 
 
 def damaged(head: Head, error: BaseException) -> DamagedHead:
