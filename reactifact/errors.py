@@ -38,6 +38,10 @@ class MissingObject(StoreError, LookupError):
         self.oid = oid
 
 
+class DamagedIndex(StoreError):
+    """An index of a pack is damaged, so that nothing may be looked up through it."""
+
+
 class MergedByHand(StoreError):
     """A branch stands on a merge that somebody made with git; `commit` is its id."""
 

@@ -26,7 +26,7 @@ from .head import Head
 from .loose import read_loose
 from .maintenance import TRIGGER, PackMerger
 from .pack import build_pack
-from .pack_folder import PackFolder
+from .pack_folder import CheckedIndexes, PackFolder, borrowed_folders
 from .recent import RecentObjects
 from .refs import RefFolder
 from .repository import open_repository, require_settled, settle
@@ -34,6 +34,9 @@ from .repository import open_repository, require_settled, settle
 _BUILDING = threading.Lock()
 """Packs are built one at a time: it is work for the interpreter, and two threads at it only make
 the event loop wait longer for its turn. Writing and syncing them goes on side by side."""
+
+_LIBGIT2_ERRORS = (pygit2.GitError, ValueError, BufferError, MemoryError, OSError)
+"""What pygit2 raises for an object that it cannot read, by what libgit2 met."""
 
 _KINDS: dict[int, Kind] = {
     ObjectType.COMMIT: "commit",
@@ -85,6 +88,7 @@ class GitBackend:
         self._packs = PackFolder(
             f"{self._objects_path}/pack", f"{git_dir}/reactifact/writers", sync=self._sync, step=self._step
         )
+        self._indexes: dict[str, CheckedIndexes] = {}
         self._merger = PackMerger(self._packs, self._step)
         self._refs = RefFolder(git_dir, self._location, self._locks, sync=self._sync, step=self._step)
         self._head = Head(git_dir, self._refs, self._locks, sync=self._sync, step=self._step)
@@ -155,13 +159,10 @@ class GitBackend:
             return self._refs.damaged()
 
     def check_indexes(self) -> None:
-        """Raise `StoreError` for an index of a pack that is damaged. It reads all of them."""
-        with os_errors(self._location, "reading pack indexes of"):
-            damaged = self._packs.damaged_indexes()
-        for path in damaged:
-            stem, is_index, _ = path.rpartition(".idx")
-            anew = f", make it anew with `git index-pack {stem}.pack`" if is_index else ""
-            raise StoreError(f"{path} is damaged; remove it{anew}, and run `git fsck`")
+        """Raise `DamagedIndex` for an index of a pack that is damaged. It reads all of them."""
+        for indexes in self._indexes.values():
+            indexes.forget()
+        self._require_indexes(again=True)
 
     def write(self, objects: Mapping[Oid, GitObject], updates: Sequence[RefUpdate] = ()) -> None:
         """Publish `objects` as one pack, then move the refs in the order given.
@@ -301,27 +302,40 @@ class GitBackend:
         kind: int
         try:
             kind, data = self._open_database().read(oid)
-        except pygit2.GitError:
+        except _LIBGIT2_ERRORS:
             # Packs vanish when git, or another of us, repacks: look again with fresh eyes, once.
             kind, data = self._read_again(oid)
         return GitObject(_KINDS[kind], data)
 
     def _read_again(self, oid: Oid) -> tuple[int, bytes]:
+        database = self._open_database(fresh=True)
         try:
-            return self._open_database(fresh=True).read(oid)
+            return database.read(oid)
         except KeyError:
             raise MissingObject(oid, self._location) from None
-        except pygit2.GitError as error:
+        except _LIBGIT2_ERRORS as error:
             raise StoreError(
                 f"object {oid} in {self._location} cannot be read: {error}; run `git fsck` on the store "
                 f"and fetch the object from a clone or a backup"
             ) from error
 
     def _open_database(self, *, fresh: bool = False) -> pygit2.Odb:
+        """Return the database of libgit2, every index that it may follow checked."""
         database = self._database
+        fresh = fresh or database is None
+        self._require_indexes(again=fresh)
         if database is None or fresh:
             self._database = database = pygit2.Odb(self._objects_path)
         return database
+
+    def _require_indexes(self, *, again: bool = False) -> None:
+        with os_errors(self._location, "reading pack indexes of"):
+            if again:
+                folders = [self._packs.folder, *borrowed_folders(self._objects_path)]
+                known = self._indexes
+                self._indexes = {name: known.get(name) or CheckedIndexes(name) for name in folders}
+            for indexes in self._indexes.values():
+                indexes.require(again=again)
 
     def _reopen(self) -> None:
         with self._mutex:

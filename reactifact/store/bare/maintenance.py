@@ -18,6 +18,8 @@ from .pack import (
     CorruptPack,
     Entry,
     build_index,
+    check_index,
+    holds_all,
     holds_deltas,
     is_intact,
     join_packs,
@@ -82,11 +84,14 @@ class PackMerger:
             try:
                 with open(stored.pack_path, "rb") as file:
                     pack = stack.enter_context(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-                entries = parse_index(_content(stored.idx_path))
-                mergeable = not holds_deltas(pack, entries) and is_intact(pack, entries)
+                index = _content(stored.idx_path)
+                check_index(index, len(pack))
+                entries = parse_index(index)
+                mergeable = holds_all(pack, entries) and not holds_deltas(pack, entries)
+                mergeable = mergeable and is_intact(pack, entries)
             except FileNotFoundError:
                 continue  # git gc took it: its objects are in another pack now
-            except (CorruptPack, IndexError):
+            except (CorruptPack, ValueError):  # ValueError: an empty file cannot be mapped
                 mergeable = False
             if mergeable:
                 yield _Source(stored, pack, entries)

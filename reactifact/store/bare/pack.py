@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import struct
+import sys
 import zlib
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from mmap import mmap
 from typing import NamedTuple
 
@@ -21,9 +23,11 @@ _TYPE = {"commit": 1, "tree": 2, "blob": 3, "tag": 4}
 _ORDER = {"commit": 0, "tag": 1, "tree": 2, "blob": 3}
 _WHOLE_TYPES = frozenset(_TYPE.values())
 _INDEX_MAGIC = b"\xfftOc"
+_PACK_MAGIC = b"PACK\0\0\0\2"
 _LARGE_OFFSET = 0x80000000
 _HEADER = 12
 _HASH = 20
+_OIDS = 8 + 1024
 
 Packed = bytes | memoryview | mmap
 """The bytes of a pack or an index, in memory or mapped."""
@@ -107,23 +111,58 @@ def build_index(entries: Iterable[Entry], pack_checksum: bytes) -> bytes:
 def parse_index(index: Packed) -> list[Entry]:
     """Return the entries of a version 2 index in order of id. Raises `CorruptPack`."""
     view = memoryview(index)
-    if len(view) < 8 + 1024 + 2 * _HASH or bytes(view[:8]) != _INDEX_MAGIC + b"\0\0\0\2":
+    if bytes(view[:8]) != _INDEX_MAGIC + b"\0\0\0\2":
         raise CorruptPack("not a version 2 index")
-    (count,) = struct.unpack_from(">I", view, 8 + 255 * 4)
-    oids = 8 + 1024
-    crcs = oids + count * _HASH
-    if len(view) < crcs + count * 8 + 2 * _HASH:
-        raise CorruptPack("the index is cut short")
-    offsets = struct.unpack_from(f">{count}I", view, crcs + count * 4)
-    sums = struct.unpack_from(f">{count}I", view, crcs)
-    large = crcs + count * 8
+    places = _offsets(view)
+    count = len(places)
+    sums = struct.unpack_from(f">{count}I", view, _OIDS + count * _HASH)
     entries: list[Entry] = []
-    for position, (crc, offset) in enumerate(zip(sums, offsets, strict=True)):
-        if offset & _LARGE_OFFSET:
-            (offset,) = struct.unpack_from(">Q", view, large + (offset ^ _LARGE_OFFSET) * 8)
-        start = oids + position * _HASH
+    for position, (crc, offset) in enumerate(zip(sums, places, strict=True)):
+        start = _OIDS + position * _HASH
         entries.append(Entry(bytes(view[start : start + _HASH]), offset, crc))
     return entries
+
+
+def check_index(index: Packed, pack_size: int) -> None:
+    """Raise `CorruptPack` for an index that is damaged or leads out of its pack of `pack_size` bytes."""
+    view = memoryview(index)
+    if not is_whole(view):
+        raise CorruptPack("its checksum does not match")
+    places = _offsets(view)
+    if places and not _HEADER <= min(places) <= max(places) < pack_size - _HASH:
+        raise CorruptPack("a place in it lies outside of the pack")
+
+
+def _offsets(view: memoryview) -> Sequence[int]:
+    """Return the places that an index of version 1 or 2 holds, in order of id. Raises `CorruptPack`."""
+    versioned = bytes(view[:4]) == _INDEX_MAGIC
+    fanout = 8 if versioned else 0
+    oids = fanout + 1024
+    if len(view) < oids + 2 * _HASH or (versioned and bytes(view[4:8]) != b"\0\0\0\2"):
+        raise CorruptPack("it is not an index of version 1 or 2")
+    counts = struct.unpack_from(">256I", view, fanout)
+    count = counts[-1]
+    if any(first > second for first, second in pairwise(counts)):
+        raise CorruptPack("its table of counts is not in order")
+    room = len(view) - oids - 2 * _HASH
+    if not versioned:
+        if room != count * (4 + _HASH):
+            raise CorruptPack("its length is not that of its entries")
+        return [struct.unpack_from(">I", view, oids + at * (4 + _HASH))[0] for at in range(count)]
+    room -= count * (_HASH + 8)
+    if room < 0 or room % 8:
+        raise CorruptPack("its length is not that of its entries")
+    places = array("I")
+    places.frombytes(view[oids + count * (_HASH + 4) : oids + count * (_HASH + 8)])
+    if sys.byteorder == "little":
+        places.byteswap()
+    if not places or max(places) < _LARGE_OFFSET:
+        return places
+    large = struct.unpack_from(f">{room // 8}Q", view, oids + count * (_HASH + 8))
+    try:
+        return [large[at ^ _LARGE_OFFSET] if at & _LARGE_OFFSET else at for at in places]
+    except IndexError:
+        raise CorruptPack("it refers to a place that it does not hold") from None
 
 
 def is_whole(file: Packed) -> bool:
@@ -132,16 +171,25 @@ def is_whole(file: Packed) -> bool:
     return hashlib.sha1(content[:-20], usedforsecurity=False).digest() == content[-20:]
 
 
+def holds_all(pack: Packed, entries: Sequence[Entry]) -> bool:
+    """Tell whether `entries` are as many as the head of `pack` says."""
+    return bytes(pack[:8]) == _PACK_MAGIC and bytes(pack[8:_HEADER]) == struct.pack(">I", len(entries))
+
+
 def holds_deltas(pack: Packed, entries: Sequence[Entry]) -> bool:
     """Tell whether any entry of `pack` is a delta: one that means nothing outside its pack."""
-    view = memoryview(pack)
-    return any((view[entry.offset] >> 4) & 7 not in _WHOLE_TYPES for entry in entries)
+    return any((pack[entry.offset] >> 4) & 7 not in _WHOLE_TYPES for entry in entries)
 
 
 def is_intact(pack: Packed, entries: Sequence[Entry]) -> bool:
     """Tell whether every packed object matches the CRC-32 that the index holds for it."""
-    view = memoryview(pack)
-    return all(zlib.crc32(view[start:end]) == entry.crc for entry, start, end in _extents(view, entries))
+    with memoryview(pack) as view:
+        return all(_crc(view, start, end) == entry.crc for entry, start, end in _extents(view, entries))
+
+
+def _crc(view: memoryview, start: int, end: int) -> int:
+    with view[start:end] as packed:
+        return zlib.crc32(packed)
 
 
 def plan_join(packs: Sequence[tuple[Packed, Sequence[Entry]]]) -> list[Piece]:
@@ -153,7 +201,7 @@ def plan_join(packs: Sequence[tuple[Packed, Sequence[Entry]]]) -> list[Piece]:
     pieces: list[Piece] = []
     offset = _HEADER
     for source, (pack, entries) in enumerate(packs):
-        for entry, start, end in _extents(memoryview(pack), entries):
+        for entry, start, end in _extents(pack, entries):
             if entry.oid in seen:
                 continue
             seen.add(entry.oid)
@@ -168,13 +216,13 @@ def join_packs(packs: Sequence[Packed], pieces: Sequence[Piece]) -> Iterator[byt
     digest = hashlib.sha1(header, usedforsecurity=False)
     yield header
     for piece in pieces:
-        chunk = bytes(memoryview(packs[piece.source])[piece.start : piece.end])
+        chunk = bytes(packs[piece.source][piece.start : piece.end])
         digest.update(chunk)
         yield chunk
     yield digest.digest()
 
 
-def _extents(pack: memoryview, entries: Sequence[Entry]) -> Iterator[tuple[Entry, int, int]]:
+def _extents(pack: Packed, entries: Sequence[Entry]) -> Iterator[tuple[Entry, int, int]]:
     """Yield each entry with where its packed bytes start and end, in order of place."""
     ordered = sorted(entries, key=lambda entry: entry.offset)
     ends = [entry.offset for entry in ordered[1:]] + [len(pack) - _HASH]

@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
+from ...errors import DamagedIndex
 from ..files import remove, sync_folder, write_new
 from ..locks import try_lock
-from .pack import is_whole
+from .pack import CorruptPack, check_index, is_whole
 from .writer import KEEP_MARK, WriterMark
 
 MULTI_PACK_INDEX = "multi-pack-index"
@@ -24,6 +25,7 @@ MULTI_PACK_INDEX = "multi-pack-index"
 
 _OURS = re.compile(r"(pack-[0-9a-f]{40})\.(?:keep|keep\.new|pack\.new|idx\.new)")
 _PACK_MODE = 0o444
+_ALTERNATES_DEPTH = 5
 
 Step = Callable[[str], None]
 """Called with the name of each step that has just been done."""
@@ -113,21 +115,6 @@ class PackFolder:
                     found.append(StoredPack(base, stat.st_size, stat.st_mtime))
         return sorted(found, key=lambda pack: (pack.written, pack.base))
 
-    def damaged_indexes(self) -> list[str]:
-        """Return the paths of the indexes of packs that do not end in their own checksum.
-
-        It reads them whole. Theirs are the bytes that libgit2 follows without asking: a bad place in
-        one can end the process.
-        """
-        found = []
-        for name in sorted(os.listdir(self.folder)):
-            if name.endswith(".idx") or name == MULTI_PACK_INDEX:
-                path = f"{self.folder}/{name}"
-                with suppress(FileNotFoundError), open(path, "rb") as file:  # merged away meanwhile
-                    if not is_whole(file.read()):
-                        found.append(path)
-        return found
-
     def needs_sweep(self) -> bool:
         """Tell whether anything stands there that only a writer at work, or a killed one, has."""
         return bool(self._unfinished()) or self._writer.has_others()
@@ -190,6 +177,86 @@ class PackFolder:
                 lock.release(unlink=True)
             return
         _remove_parts(base)
+
+
+class CheckedIndexes:
+    """The indexes of one pack folder, each read once before libgit2 follows it.
+
+    libgit2 does not ask whether what stands in an index is true: a bad place in one can end the process.
+    Found sound, one is remembered by name, time and size.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._listed: int | None = None
+        self._sound: dict[str, tuple[int, int, int]] = {}
+
+    def require(self, *, again: bool = False) -> None:
+        """Check what is new in the folder, with `again` also what was written anew under its old name.
+
+        Costs one look at the folder's time where nothing came or went. Raises `DamagedIndex`.
+        """
+        listed = os.stat(self._folder).st_mtime_ns
+        if listed == self._listed and not again:
+            return
+        sound: dict[str, tuple[int, int, int]] = {}
+        with os.scandir(self._folder) as entries:
+            for entry in entries:
+                name = entry.name
+                if not name.endswith(".idx") and name != MULTI_PACK_INDEX:
+                    continue
+                known = self._sound.get(name)
+                with suppress(FileNotFoundError):  # merged away meanwhile
+                    sound[name] = known if known and not again else self._checked(name, known)
+        self._sound = sound
+        self._listed = listed
+
+    def forget(self) -> None:
+        """Check all of them again when next asked."""
+        self._listed = None
+        self._sound = {}
+
+    def _checked(self, name: str, known: tuple[int, int, int] | None) -> tuple[int, int, int]:
+        path = f"{self._folder}/{name}"
+        stat = os.stat(path)
+        stamp = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
+        if stamp == known:
+            return stamp
+        try:
+            with open(path, "rb") as file:
+                content = file.read()
+            if name == MULTI_PACK_INDEX:
+                if not is_whole(content):
+                    raise CorruptPack("its checksum does not match")
+            else:
+                check_index(content, os.stat(f"{path.removesuffix('.idx')}.pack").st_size)
+        except CorruptPack as error:
+            raise _damaged(path, error) from error
+        return stamp
+
+
+def borrowed_folders(objects: str, depth: int = _ALTERNATES_DEPTH) -> Iterator[str]:
+    """Yield the pack folders that `objects/info/alternates` adds to one, as git and libgit2 follow it."""
+    try:
+        with open(f"{objects}/info/alternates", "rb") as file:
+            lines = file.read().decode("utf-8", "surrogateescape").splitlines()
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for line in lines:
+        if line and not line.startswith("#") and "\0" not in line:
+            other = os.path.join(objects, line)
+            if os.path.isdir(f"{other}/pack"):
+                yield f"{other}/pack"
+            if depth:
+                yield from borrowed_folders(other, depth - 1)
+
+
+def _damaged(path: str, error: CorruptPack) -> DamagedIndex:
+    stem = path.removesuffix(".idx")
+    anew = f", make it anew with `git index-pack {stem}.pack`" if stem != path else ""
+    return DamagedIndex(
+        f"{path} is damaged; remove it{anew}, and run `git fsck` (nothing is read by it: {error})"
+    )
 
 
 def _is_ours(keep: str) -> bool:
