@@ -270,7 +270,13 @@ class Runtime(Wiring):
         """Run a body under the turn's deadline and `cancel_run`. A turn that is cut is saved."""
         info = current.info
         clock = self.context.resources.clock
-        expired = await turn.within(clock, current.limits.max_seconds, body, info.scope)
+        try:
+            expired = await turn.within(clock, current.limits.max_seconds, body, info.scope)
+        except (Exception, GeneratorExit):  # the turn has saved what counts; a closed coroutine cannot wait
+            raise
+        except BaseException as cut:  # cancelled from outside, or the process is to end
+            await self._save_what_is_left(current, cut)
+            raise
         if expired:
             current.outcome = RunOutcome.BUDGET_TIME_EXCEEDED
             log.warning("turn deadline exceeded", extra={"max_seconds": current.limits.max_seconds})
@@ -278,6 +284,18 @@ class Runtime(Wiring):
             await self.session.save()
         if info.is_cancelled:
             _raise_cancelled(info.run_id)
+
+    async def _save_what_is_left(self, current: turn.Turn, cut: BaseException) -> None:
+        """Save inputs and results of a turn that is cut; a failure is logged and noted, the cut goes on."""
+        if self.session is None or not current.saves:
+            return
+        try:
+            with anyio.CancelScope(shield=True):
+                await self.session.save()
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}"
+            log.error("a turn that was cut could not be saved", extra={"error": text})
+            cut.add_note(f"the turn was cut and could not be saved: {text}")
 
 
 def _request_field(request: Mapping[str, Any]) -> dict[str, Any]:

@@ -166,6 +166,7 @@ class Turn:
         self.known = None
         before = self.runs
         if planned.work:
+            await self._store_inputs()
             self.iterations += 1
             self.info.generation = self.iterations
             await self._execute(planned)
@@ -255,8 +256,23 @@ class Turn:
 
     # -- saving and delivering -----------------------------------------------------------------
 
+    async def _store_inputs(self) -> None:
+        """Write what the application changed before an agent works on it, unless it is written already.
+
+        A kill in the middle of the generation then loses no input, and where the store cannot be written
+        nothing is paid for first. It costs a write of its own, and only in a turn that was given changes.
+        """
+        line = self.context.line
+        if self._saves_now and line.ref is not None and not line.is_published:
+            await publish(self.context)
+
+    @property
+    def _saves_now(self) -> bool:
+        """Whether each generation is saved."""
+        return self.saves and self.wiring.session is not None and self.wiring.saves_per_commit
+
     async def _save(self) -> None:
-        if self.saves and self.wiring.session is not None and self.wiring.saves_per_commit:
+        if self._saves_now and self.wiring.session is not None:
             await self.wiring.session.save()
 
     async def _finish(self) -> None:

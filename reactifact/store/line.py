@@ -181,6 +181,11 @@ class Line:
         """The Change-Id of the newest commit, versioned or not; empty before the first."""
         return "" if self.record is None else self.record.change
 
+    @property
+    def is_published(self) -> bool:
+        """Whether the store holds all that was committed here."""
+        return self.draft is None and self.tip == self.published and not self.is_unsure
+
     def snapshot(self) -> State:
         """Return a second state on the present subtrees; it must be clean."""
         if not self.state.is_clean:
