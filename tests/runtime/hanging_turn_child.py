@@ -1,6 +1,7 @@
 """A turn in a process of its own, to be ended by the test beside it.
 
 hanging_turn_child.py PATH BACKEND plain   run a turn that hangs in its second generation
+hanging_turn_child.py PATH BACKEND first   run a turn that hangs in its first generation
 hanging_turn_child.py PATH BACKEND stop    under `stop_on_signals`; the produce that hangs ends by itself
 hanging_turn_child.py PATH BACKEND cut     under `stop_on_signals(timeout=0)`; the turn has to be cut
 
@@ -49,7 +50,8 @@ def agents(ran: Callable[[str], Any], hang: Callable[[], Any] | None = None) -> 
 
 async def main(path: str, how: str) -> None:
     session = await SessionStore(path).open("s")
-    session.context.create(Question(text="why"), id="q")
+    given = Answer(text="42") if how == "first" else Question(text="why")
+    session.context.create(given, id="q")
     stopping = anyio.Event()
 
     async def hang() -> None:
@@ -57,7 +59,7 @@ async def main(path: str, how: str) -> None:
         await (stopping.wait() if how == "stop" else anyio.sleep_forever())
 
     runtime = Runtime(session.context, agents(lambda name: None, hang), session=session)
-    if how == "plain":
+    if how in ("plain", "first"):
         await runtime.arun()
         return
     request_stop = runtime.request_stop

@@ -400,13 +400,14 @@ async def test_a_signal_stops_several_runtimes_and_a_second_one_cuts_them() -> N
     assert was_cancelled(ends[1].result)
 
 
-def start(path: Path, backend: Any, how: str) -> subprocess.Popen[str]:
+def start(path: Path, backend: Any, how: str, **options: Any) -> subprocess.Popen[str]:
     name = "uvloop" if backend[1].get("use_uvloop") else backend[0]
     process = subprocess.Popen(
         [sys.executable, "-W", "error", str(CHILD), str(path), name, how],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])},
+        **options,
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "hanging\n"
