@@ -89,9 +89,7 @@ def without_test(root: Path, known: dict[str, Path]) -> list[str]:
     defining = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     missing = []
     for name, path in known.items():
-        behaves = any(
-            isinstance(node, defining) for node in ast.parse(path.read_text(encoding="utf-8")).body
-        )
+        behaves = any(isinstance(node, defining) for node in ast.parse(path.read_text(encoding="utf-8")).body)
         leaf = name.rpartition(".")[2].lstrip("_")
         if behaves and not any(re.match(rf"test_{leaf}(_|$)", test) for test in names):
             missing.append(name)
