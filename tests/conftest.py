@@ -75,17 +75,23 @@ needs_uvloop = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param(("asyncio", {"use_uvloop": False}), id="asyncio"),
-        pytest.param(("asyncio", {"use_uvloop": True}), id="uvloop", marks=needs_uvloop),
-        pytest.param(("trio", {}), id="trio"),
-    ],
+LOOPS = (
+    pytest.param(("asyncio", {"use_uvloop": False}), id="asyncio"),
+    pytest.param(("asyncio", {"use_uvloop": True}), id="uvloop", marks=needs_uvloop),
+    pytest.param(("trio", {}), id="trio"),
 )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test marked `every_loop` once on each event loop."""
+    if "anyio_backend" in metafunc.fixturenames and metafunc.definition.get_closest_marker("every_loop"):
+        metafunc.parametrize("anyio_backend", LOOPS, indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module")
 def anyio_backend(request: pytest.FixtureRequest) -> Any:
-    """The event loop that a test marked `anyio` runs on: each such test runs once on every one."""
-    return request.param
+    """The event loop that a test marked `anyio` runs on: asyncio, or each in turn (`every_loop`)."""
+    return getattr(request, "param", ("asyncio", {"use_uvloop": False}))
 
 
 @pytest.fixture(params=["memory", "git"])

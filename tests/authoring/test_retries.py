@@ -26,6 +26,8 @@ from reactifact.agents import Agent, create_agent
 from reactifact.consume import Consume, JoinConsume
 from reactifact.events import EventType
 
+pytestmark = pytest.mark.every_loop
+
 
 class JumpingClock:
     """A clock whose waits are noted and over at once."""

@@ -26,7 +26,7 @@ from reactifact.context.counters import loop_reads
 from reactifact.errors import InvalidName
 from reactifact.store import database as caches
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_loop]
 
 NOTES = 60
 LEVELS = 6

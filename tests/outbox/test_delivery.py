@@ -37,7 +37,7 @@ from reactifact import (
     produce,
 )
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_loop]
 
 
 def ordered(*names: str) -> Context:

@@ -25,7 +25,7 @@ from reactifact.errors import Contention, IntentConflict
 from reactifact.outbox import RetryingDispatcher, actions, outbox_status
 from reactifact.testing import JumpingClock
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_loop]
 
 Plan = list[tuple[str, str | None]]
 """(key, ordering key) of each action."""

@@ -21,7 +21,7 @@ from reactifact import (
 )
 from reactifact.errors import ArtifactMutated
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_loop]
 
 
 def asked(*names: str) -> Context:

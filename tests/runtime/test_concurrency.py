@@ -33,7 +33,7 @@ from reactifact.store.memory import MemoryBackend
 from reactifact.store.objects import GitObject, Oid
 from reactifact.testing import JumpingClock
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_loop]
 
 
 class Job(BaseModel):

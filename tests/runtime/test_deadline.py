@@ -24,7 +24,7 @@ from reactifact import (
 )
 from reactifact.testing import JumpingClock
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_loop]
 
 THIRTY = Budget(max_seconds=30)
 

@@ -25,7 +25,7 @@ from reactifact.errors import StoreError
 from reactifact.store.objects import GitObject, Oid
 from reactifact.testing import FaultyBackend
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_loop]
 
 NAMES = ("one", "two", "three")
 

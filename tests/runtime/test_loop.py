@@ -21,7 +21,7 @@ from reactifact import (
     produce,
 )
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_loop]
 
 
 def asked(*texts: str) -> Context:

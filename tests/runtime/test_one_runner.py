@@ -9,7 +9,7 @@ from support import Answer, Echo, Question, commit
 from reactifact import Consume, Context, ProduceCall, Runtime, create_agent, produce
 from reactifact.errors import SessionBusy
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_loop]
 
 
 async def test_a_second_runtime_on_the_same_context_is_refused_while_the_first_runs() -> None:

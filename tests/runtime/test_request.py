@@ -24,7 +24,7 @@ from reactifact import (
 from reactifact.request import reset_request, set_request
 from reactifact.runtime import active_runs
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_loop]
 
 ADA = {"user": "ada", "request_id": "r-1"}
 

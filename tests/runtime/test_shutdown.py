@@ -30,7 +30,7 @@ from reactifact import (
 from reactifact.runtime import active_runs, cancel_run, stop_on_signals
 from reactifact.testing import JumpingClock
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_loop]
 
 CHILD = Path(__file__).with_name("hanging_turn_child.py")
 ROOT = CHILD.parents[2]

@@ -25,7 +25,7 @@ from reactifact import (
 from reactifact.runtime import active_runs, cancel_run, streams
 from reactifact.testing import JumpingClock
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_loop]
 
 
 def asked(resources: RuntimeResources | None = None) -> Context:

@@ -25,7 +25,7 @@ from reactifact import (
 )
 from reactifact.runtime import RunInfo, active_runs, cancel_run
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_loop]
 
 
 def chain(*, log: list[int] | None = None) -> Agent:

@@ -18,6 +18,7 @@ from reactifact.errors import SessionBusy
 
 pytestmark = [
     pytest.mark.anyio,
+    pytest.mark.every_loop,
     pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="this system does not list open files"),
 ]
 

@@ -11,7 +11,7 @@ from support import Answer, Note, Question, answering_agents, commit
 from reactifact import MergeConflict, Runtime, SessionStore
 from reactifact.errors import SessionBusy, StaleSession
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_loop]
 
 
 @pytest.fixture

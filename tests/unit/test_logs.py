@@ -26,6 +26,8 @@ from reactifact.logging import (
     install_context_filter,
 )
 
+pytestmark = pytest.mark.every_loop
+
 RUN = {"run_id": "r1", "session_id": "s1", "agent": "a", "generation": 2, "request_id": "q9"}
 
 

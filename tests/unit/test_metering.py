@@ -24,6 +24,8 @@ from reactifact import (
 )
 from reactifact.runtime.metering import metered
 
+pytestmark = pytest.mark.every_loop
+
 USAGE = {"prompt_tokens": 10, "completion_tokens": 4}
 LIMITED = Budget(max_tokens=1000)
 

@@ -14,6 +14,8 @@ from reactifact import Context, RuntimeResources
 from reactifact.errors import ReactifactError
 from reactifact.streaming import EventHub, EventQueue, ProgressEvent, QueueEmpty
 
+pytestmark = pytest.mark.every_loop
+
 
 def event(number: int) -> ProgressEvent:
     return ProgressEvent("status", str(number))

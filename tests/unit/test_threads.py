@@ -13,6 +13,8 @@ from pydantic import BaseModel
 from reactifact import PendingAction, Runtime, SessionStore
 from reactifact.threads import calls_in_flight, in_thread
 
+pytestmark = pytest.mark.every_loop
+
 
 class Call:
     """A blocking call that goes on until it is let go."""
