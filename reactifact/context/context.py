@@ -189,7 +189,7 @@ class Context(LiveContext):
 
     def _refuse_to_move(self, verb: str) -> None:
         self._refuse_inside_an_execution(verb)
-        if self.publish_lock.locked():
+        if self.is_publishing:
             raise StoreError(f"context.{verb}() was called while the context is being saved; await that")
 
     # -- one document --------------------------------------------------------------------------

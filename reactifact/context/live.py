@@ -34,10 +34,25 @@ class LiveContext:
 
     def _open(self, line: Line, resources: RuntimeResources | None) -> None:
         self.resources = resources if resources is not None else RuntimeResources()
-        self.publish_lock = anyio.Lock()
+        self._publish_lock: anyio.Lock | None = None
         self.runner: str | None = None  # the run in progress on this context
         self.commits = Committer(line, self.resources)
         self._hub: EventHub | None = None
+
+    @property
+    def is_publishing(self) -> bool:
+        """Whether the context is being written, or loaded again."""
+        return self._publish_lock is not None and self._publish_lock.locked()
+
+    @property
+    def publish_lock(self) -> anyio.Lock:
+        """The lock for writing the context, or loading it again; to be entered at once.
+
+        An event loop makes its own: a context may be used on one after another.
+        """
+        if self._publish_lock is None or not self._publish_lock.locked():
+            self._publish_lock = anyio.Lock()
+        return self._publish_lock
 
     def _view(self) -> Working:
         scope = current_scope()

@@ -13,7 +13,7 @@ from ..store.line import Line, new_change_id
 from ..store.memory import MemoryBackend
 from ..store.protocol import Maintained
 from ..store.relinking import follow
-from ..threads import in_thread
+from ..threads import in_thread, short_call
 from .context import Context
 
 
@@ -39,6 +39,16 @@ async def publish(context: Context) -> None:
                     await in_thread(line.write, publication)
                 line.finish(publication)
                 await _maintain(line)
+
+
+async def require_current(context: Context) -> None:
+    """Raise `StaleSession` when somebody else wrote the branch; go on as `follow` does where nobody did."""
+    line = context.line
+    try:
+        await short_call(line.database.backend.is_local, line.require_current)
+    except StaleSession:
+        if not follow(line):
+            line.require_current()  # unless a write of ours went through meanwhile
 
 
 async def publish_ledger(context: Context) -> None:

@@ -8,17 +8,20 @@ the direct changes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from ..errors import StaleSession
-from ..store.database import Objects
+from ..errors import SessionBusy, StaleSession
+from ..store.database import Database, Objects
 from ..store.history import first_parents
+from ..store.ledger import Ledger
 from ..store.line import Line
 from ..store.merge import MergePlan
 from ..store.objects import Oid
 from ..store.records import CommitRecord, operation_payload, read_record
 from ..store.state import Origin
+from ..threads import in_thread
 from . import merging, rejoining
 from .committing import Committer
 from .conflicts import conflict, details_of
@@ -29,38 +32,96 @@ from .types import resolve, revision_of
 from .working import Working
 
 
-def refresh(context: Context) -> bool:
+async def refresh(context: Context) -> bool:
     """Load the branch again and apply unpublished direct changes on top; return whether it moved.
 
-    Raises `MergeConflict`, naming the artifacts, when somebody else changed what was changed
-    here, and `StaleSession` when the branch is gone; the context is untouched then.
+    Worker threads read, on copies; the context is changed on the event loop alone and in one go, with all
+    that was changed meanwhile. Raises `SessionBusy` while a turn runs, `MergeConflict`, naming the
+    artifacts, when somebody else changed what was changed here, and `StaleSession` when the branch is
+    gone, or where a merge or an edit of ours would be dropped; the context is untouched then.
     """
-    commits = context.commits
-    line = commits.line
-    if line.ref is None:
-        raise StaleSession("a branch that has no name in the store cannot be refreshed: save it first")
-    fresh = rejoining.load(line.database, line.session, line.branch, context.resources)
-    if fresh is None:
-        if line.published is None:
+    _refuse_beside_a_turn(context)
+    async with context.publish_lock:
+        _refuse_beside_a_turn(context)  # one that began while we waited; another waits for us now
+        line = context.line
+        fresh = await in_thread(_load, line.database, line.session, line.branch, line.ref, context.resources)
+        if fresh is None and line.published is not None:
+            raise StaleSession(
+                f"branch {line.branch!r} of session {line.session!r} was deleted: open the session anew"
+            )
+        if fresh is None or fresh.published == line.published:
             return False
-        raise StaleSession(
-            f"branch {line.branch!r} of session {line.session!r} was deleted: open the session anew"
-        )
-    if fresh.published == line.published:
-        return False
-    context.commits.commit_direct()
-    mine = _direct_changes(line)
-    if mine is None:
-        commits.reload(fresh)
-        return True
-    merge = merging.prepare(fresh, mine, None)
-    if merge.plan.clashes:
-        details = details_of(merge.objects, merge.plan.clashes)
-        raise conflict(details, "the direct changes made here")
-    commits.reload(fresh)
-    merge.stage(fresh, mine)
-    _apply_again(commits, merge.plan)
+        ours = _Ours.of(context)
+        again = await in_thread(ours.on_top_of, fresh)
+        await in_thread(line.ledger.refresh)
+        # from here on nothing is awaited
+        now = _Ours.of(context)
+        if now.tip != ours.tip:
+            again = now.on_top_of(fresh)  # the store was read just now, and is in the cache
+        _go_on(context, fresh, again)
     return True
+
+
+def _refuse_beside_a_turn(context: Context) -> None:
+    if context.runner is not None:
+        raise SessionBusy(
+            f"session.refresh() was called while run {context.runner} is in progress, whose executions still "
+            f"read what it would replace: await the run first"
+        )
+
+
+def _load(
+    database: Database, session: str, branch: str, ref: str | None, resources: RuntimeResources
+) -> Line | None:
+    if ref is None:
+        raise StaleSession("a branch that has no name in the store cannot be refreshed: save it first")
+    return rejoining.load(database, session, branch, resources)
+
+
+@dataclass(frozen=True, slots=True)
+class _Again:
+    """The direct changes as a line of their own, and how they go on top of what the store holds."""
+
+    changes: Line
+    merge: merging.Merge
+
+
+@dataclass(frozen=True, slots=True)
+class _Ours:
+    """A copy of a line, for a thread to read, and the commit that the store was last known to hold."""
+
+    copy: Line
+    tip: Oid | None
+    published: Oid | None
+
+    @classmethod
+    def of(cls, context: Context) -> _Ours:
+        """Commit what is open on a context and copy its line."""
+        context.commits.commit_direct()
+        line = context.line
+        return cls(line.fork_off(line.branch), line.seal(), line.published)
+
+    def on_top_of(self, fresh: Line) -> _Again | None:
+        """Return how the direct changes apply to `fresh`, which stays as it is; `None` without any.
+
+        Raises `MergeConflict`, `StaleSession`.
+        """
+        changes = _direct_changes(self.copy, self.published, fresh.ledger)
+        if changes is None:
+            return None
+        merge = merging.prepare(fresh, changes, None)
+        if merge.plan.clashes:
+            details = details_of(merge.objects, merge.plan.clashes)
+            raise conflict(details, "the direct changes made here")
+        return _Again(changes, merge)
+
+
+def _go_on(context: Context, fresh: Line, again: _Again | None) -> None:
+    fresh.ledger = context.line.ledger  # it holds what was recorded here and is not written yet
+    context.commits.reload(fresh)
+    if again is not None:
+        again.merge.stage(fresh, again.changes)
+        _apply_again(context.commits, again.merge.plan)
 
 
 def _apply_again(commits: Committer, plan: MergePlan) -> None:
@@ -80,19 +141,21 @@ def _apply_again(commits: Committer, plan: MergePlan) -> None:
         working.unlink(source, relation, target)
 
 
-def _direct_changes(line: Line) -> Line | None:
-    """Return a line with the unpublished direct changes alone, `None` when there are none."""
-    tip = line.seal()
-    if line.published is None:
-        return None
-    ours, dropped = _unpublished(line.objects, tip, line.published)
+def _direct_changes(line: Line, published: Oid | None, ledger: Ledger) -> Line | None:
+    """Return a line with the unpublished direct changes alone, `None` when there are none.
+
+    Raises `StaleSession` where there is something else that the application made.
+    """
+    ours, dropped = _unpublished(line.objects, line.seal(), published)
+    _refuse_to_drop(line, ours)
     known = [operation for record in _direct(line.objects, dropped) for operation in record.operations]
     records = list(_direct(line.objects, ours))
     if not records:
         return None
-    twin = Line(line.database, line.ledger, line.session, line.branch)
+    twin = Line(line.database, ledger, line.session, line.branch)
     twin.objects.absorb(line.objects)
-    twin.move_to(line.published)
+    if published is not None:
+        twin.move_to(published)
     working = Working(twin.state, twin.ledger, RuntimeResources(), durable=False, branch=line.branch)
     for record in reversed(records):
         origin = Origin(record.author, datetime.fromisoformat(record.timestamp))
@@ -105,6 +168,18 @@ def _direct_changes(line: Line) -> Line | None:
     return twin
 
 
+def _refuse_to_drop(line: Line, commits: Iterable[Oid]) -> None:
+    """Raise `StaleSession` where commits hold what neither an agent nor a direct change brings back."""
+    for oid in commits:
+        record = read_record(line.objects, oid)
+        if record is not None and record.kind in ("merge", "edit"):
+            raise StaleSession(
+                f"branch {line.branch!r} of session {line.session!r} moved in the store, and a refresh would "
+                f"drop what was committed here and never saved: {record.message!r}; open the session anew "
+                f"and do it again"
+            )
+
+
 def _direct(objects: Objects, commits: Iterable[Oid]) -> Iterator[CommitRecord]:
     for oid in commits:
         record = read_record(objects, oid)
@@ -112,7 +187,7 @@ def _direct(objects: Objects, commits: Iterable[Oid]) -> Iterator[CommitRecord]:
             yield record
 
 
-def _unpublished(objects: Objects, tip: Oid | None, published: Oid) -> tuple[list[Oid], list[Oid]]:
+def _unpublished(objects: Objects, tip: Oid | None, published: Oid | None) -> tuple[list[Oid], list[Oid]]:
     """Return the commits of a line that the store does not hold, and those of the store that it dropped.
 
     Both the newest first; the second are there after a checkout that was not published.

@@ -15,13 +15,12 @@ import anyio
 
 from ..authoring.request import current_request, reset_request, set_request
 from ..context.locking import run_lock
+from ..context.publishing import require_current
 from ..context.scope import current_scope
 from ..context.streaming import ProgressEvent
 from ..errors import SessionBusy
 from ..logs import bind, get_logger
 from ..store.memory import MemoryBackend
-from ..store.relinking import require_current
-from ..threads import short_call
 from . import registry, turn
 from .budget import Budget, RunOutcome, RunStats
 from .metering import metered
@@ -226,11 +225,16 @@ class Runtime(Wiring):
     async def _run_lock(self) -> AsyncIterator[None]:
         """Hold the branch's run lock: one runner a branch at a time, in all processes."""
         context = self.context
-        if context.runner is not None:
-            raise SessionBusy(
-                f"branch {context.line.branch!r} of session {context.line.session!r} is run by another "
-                f"Runtime of this process (run {context.runner}): await it first, or run a fork"
-            )
+        while True:
+            if context.runner is not None:
+                raise SessionBusy(
+                    f"branch {context.line.branch!r} of session {context.line.session!r} is run by another "
+                    f"Runtime of this process (run {context.runner}): await it first, or run a fork"
+                )
+            if not context.is_publishing:
+                break
+            async with context.publish_lock:
+                pass  # a refresh, or a save, ends first
         context.runner = self._turn.info.run_id if self._turn is not None else ""
         try:
             async with self._stored_run_lock():
@@ -247,7 +251,7 @@ class Runtime(Wiring):
             return
         held = getattr(self.session, "is_exclusive", False)  # any object with a save() is a session
         async with nullcontext() if held else run_lock(line, self.context.resources.clock):
-            await short_call(backend.is_local, require_current, line)
+            await require_current(self.context)
             yield
 
     async def _run(self, current: turn.Turn) -> None:

@@ -62,7 +62,11 @@ def _copy(source: Line, delivered: Ledger, target: Line) -> Line:
 
 async def _attach(context: Context, session_id: str, branch: str) -> None:
     line = context.line
-    await in_thread(settle_fork, line)
+    copy = line.fork_off(line.branch)
+    if await in_thread(settle_fork, copy):
+        context.commits.note_queue()
+        line.objects.absorb(copy.objects)  # what was read for the copy, so that nothing is read here
+        settle_fork(line)
     if context.commits.working.state is not line.state:
         context.commits.replace_line(line)
     ref = branch_ref(session_id, branch)

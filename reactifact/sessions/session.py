@@ -61,10 +61,11 @@ class Session:
     async def refresh(self) -> bool:
         """Go on from what somebody else wrote; return whether there was anything.
 
-        Direct changes that were not saved are applied again on top. Raises `MergeConflict`, naming
-        the artifacts and changing nothing, where somebody else changed the same.
+        Direct changes that were not saved, those made meanwhile included, are applied again on top. Raises
+        `MergeConflict`, naming the artifacts and changing nothing, where somebody else changed the same,
+        `SessionBusy` while a turn runs; a turn that is started meanwhile waits for it.
         """
-        return await in_thread(refresh, self.context)
+        return await refresh(self.context)
 
     async def delete(self) -> None:
         """Remove the session with all its branches and its ledger from the store."""

@@ -67,14 +67,14 @@ def require_current(line: Line) -> None:
             raise
 
 
-def settle_fork(line: Line) -> None:
+def settle_fork(line: Line) -> bool:
     """Make sure that the store will hold what a fork stands on, though it was compacted meanwhile.
 
     The fork is linked onto its fork point where that was kept; else the old history is written
-    with it. Raises `StaleSession` when it was collected already.
+    with it. Returns whether there was anything to do. Raises `StaleSession` when it was collected already.
     """
     try:
-        _settle_fork(line)
+        return _settle_fork(line)
     except MissingObject as error:
         raise StaleSession(
             f"the history that fork {line.branch!r} of session {line.session!r} stands on was compacted and "
@@ -82,21 +82,21 @@ def settle_fork(line: Line) -> None:
         ) from error
 
 
-def _settle_fork(line: Line) -> None:
+def _settle_fork(line: Line) -> bool:
     tip = line.seal()
     if tip is None:
-        return
+        return False
     prefix = branch_ref(line.session, "x").rpartition("/")[0] + "/"
     heads = [oid for name, oid in line.database.backend.refs(prefix).items() if not is_ledger_ref(name)]
     own = compactions_of(line.objects, tip)
     if all(compactions_of(line.database, head) == own for head in heads):
-        return
+        return False
     base: Oid | None = tip
     while base is not None and base in line.objects.objects:
         parents = line.objects.commit(base).parents
         base = parents[0] if parents else None
     if base is None:
-        return
+        return False
     graph = ChangeGraph(line.database, heads, is_complete=False)
     record = own_record(line.objects, base)
     kept = None if record is None else graph.changes.get(record.change)
@@ -107,6 +107,9 @@ def _settle_fork(line: Line) -> None:
             _relink(line, base, kept.commit)
     elif kept is None:
         _stage_all(line, base)
+    else:
+        return False
+    return True
 
 
 def _relink(line: Line, old: Oid, new: Oid) -> bool:
