@@ -19,6 +19,10 @@ class NotAStore(StoreError):
     """The path holds something that is not a store this version can use."""
 
 
+class LinkInStore(NotAStore):
+    """A symbolic link stands where a store keeps its own files; it was not followed."""
+
+
 class NoCheckpoint(StoreError, FileNotFoundError, ValueError):
     """Nothing was saved yet where a checkpoint is to be loaded from."""
 

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
-from ..errors import StoreError
+from ..errors import LinkInStore, StoreError
 
 _BLOCK = 4096
 
@@ -79,6 +79,35 @@ def write_new(path: str, chunks: Iterable[bytes], *, sync: bool, mode: int = 0o6
         raise
     finally:
         os.close(descriptor)
+
+
+def open_plain(path: str, flags: int, mode: int = 0o644) -> int:
+    """Open a file of a store, not through a symbolic link; also what `open(opener=)` takes.
+
+    Raises `LinkInStore`, and every `OSError`.
+    """
+    try:
+        return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
+    except OSError:
+        refuse_links(path)
+        raise
+
+
+def read_plain(path: str) -> bytes:
+    """Return the content of a file of a store. Raises `LinkInStore`, and every `OSError`."""
+    with open(path, "rb", opener=open_plain) as file:
+        return file.read()
+
+
+def refuse_links(*paths: str) -> None:
+    """Raise `LinkInStore` for the first path that is a symbolic link, wherever it leads."""
+    for path in paths:
+        if os.path.islink(path):
+            raise LinkInStore(
+                f"{path} is a symbolic link where a store keeps its own files: what it points at would be "
+                f"read, changed or deleted for the store's. Put the thing itself there, or take the store "
+                f"from a clone (`git clone --mirror`)"
+            )
 
 
 def remove(path: str) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from ..errors import SessionBusy
-from .files import remove, write_all
+from .files import open_plain, read_plain, refuse_links, remove, write_all
 
 _FIRST_PAUSE = 0.0005
 _LONGEST_PAUSE = 0.05
@@ -64,7 +64,8 @@ class FileLock:
                 # Where it may not be removed (any more) it stays: an unlocked file is no lock, and an
                 # error from here would hide the one that made the holder give up.
                 with suppress(OSError):
-                    remove(self.path)
+                    if _is_still_at(self.descriptor, self.path):  # else another's, or nobody's
+                        remove(self.path)
         finally:
             _held.discard(self.descriptor)
             os.close(self.descriptor)
@@ -76,11 +77,11 @@ class FileLock:
 def try_lock(path: str, *, create: bool = True) -> FileLock | None:
     """Take the `flock` of the file at `path`, or return `None` where somebody holds it.
 
-    Raises `FileNotFoundError` when there is no such file and `create` is false.
+    Raises `FileNotFoundError` when there is no such file and `create` is false, `LinkInStore`.
     """
-    flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+    flags = os.O_RDWR | (os.O_CREAT if create else 0)
     while True:
-        descriptor = os.open(path, flags, 0o644)
+        descriptor = open_plain(path, flags)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_still_at(descriptor, path):
@@ -118,8 +119,8 @@ class LockFolder:
     def take(self, name: str, wait: float) -> FileLock:
         """Take the lock called `name` (free text). Raises `SessionBusy` naming the holder."""
         digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:40]
-        path = self._path(f"named-{digest}")
-        lock = wait_lock(path, wait, longest_pause=_LONGEST_PAUSE)
+        path = f"{self._folder}/named-{digest}"
+        lock = self._wait(path, wait, longest_pause=_LONGEST_PAUSE)
         if lock is None:
             raise SessionBusy(
                 f"lock {name!r} of {self._location} is held by {_holder(path)}; wait for it to finish, "
@@ -136,7 +137,7 @@ class LockFolder:
     @contextmanager
     def internal(self, purpose: str, wait: float) -> Iterator[bool]:
         """Hold one of our own short locks; yields whether it was had within `wait` seconds."""
-        lock = wait_lock(self._path(purpose), wait, longest_pause=_SHORT_PAUSE)
+        lock = self._wait(f"{self._folder}/{purpose}", wait, longest_pause=_SHORT_PAUSE)
         try:
             yield lock is not None
         finally:
@@ -150,11 +151,15 @@ class LockFolder:
         with self.internal(f"stripe-{stripe:02}", wait) as had:
             yield had
 
-    def _path(self, name: str) -> str:
-        if not self._made:
-            os.makedirs(self._folder, exist_ok=True)
-            self._made = True
-        return f"{self._folder}/{name}"
+    def _wait(self, path: str, wait: float, *, longest_pause: float) -> FileLock | None:
+        """Wait for the lock at a path, making the folder where it is missing, also when taken away since."""
+        if self._made:
+            with suppress(FileNotFoundError):
+                return wait_lock(path, wait, longest_pause=longest_pause)
+        refuse_links(os.path.dirname(self._folder), self._folder)
+        os.makedirs(self._folder, exist_ok=True)
+        self._made = True
+        return wait_lock(path, wait, longest_pause=longest_pause)
 
 
 def _is_still_at(descriptor: int, path: str) -> bool:
@@ -175,15 +180,10 @@ def _describe_self(name: str) -> bytes:
     return json.dumps(holder).encode()
 
 
-def _content(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read()
-
-
 def _holder(path: str) -> str:
     """Say who holds the lock. Read without it, so the text may be missing or half written."""
     try:
-        holder = json.loads(_content(path))
+        holder = json.loads(read_plain(path))
         return (
             f"process {holder['pid']} on {holder['host']} (thread {holder['thread']}) since {holder['since']}"
         )

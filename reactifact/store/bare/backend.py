@@ -162,7 +162,7 @@ class GitBackend:
         """Raise `DamagedIndex` for an index of a pack that is damaged. It reads all of them."""
         for indexes in self._indexes.values():
             indexes.forget()
-        self._require_indexes(again=True)
+        self._require_indexes(whole=True)
 
     def write(self, objects: Mapping[Oid, GitObject], updates: Sequence[RefUpdate] = ()) -> None:
         """Publish `objects` as one pack, then move the refs in the order given.
@@ -282,6 +282,7 @@ class GitBackend:
         for oid in old:
             check_oid(oid)
             if not database.exists(oid):
+                self._require_indexes(whole=True)
                 raise MissingObject(oid, self._location)
 
     def _move(self, updates: Sequence[RefUpdate]) -> None:
@@ -312,15 +313,17 @@ class GitBackend:
         try:
             return database.read(oid)
         except KeyError:
+            self._require_indexes(whole=True)
             raise MissingObject(oid, self._location) from None
         except _LIBGIT2_ERRORS as error:
+            self._require_indexes(whole=True)
             raise StoreError(
                 f"object {oid} in {self._location} cannot be read: {error}; run `git fsck` on the store "
                 f"and fetch the object from a clone or a backup"
             ) from error
 
     def _open_database(self, *, fresh: bool = False) -> pygit2.Odb:
-        """Return the database of libgit2, every index that it may follow checked."""
+        """Return the database of libgit2, each index that it may follow looked at."""
         database = self._database
         fresh = fresh or database is None
         self._require_indexes(again=fresh)
@@ -328,14 +331,14 @@ class GitBackend:
             self._database = database = pygit2.Odb(self._objects_path)
         return database
 
-    def _require_indexes(self, *, again: bool = False) -> None:
+    def _require_indexes(self, *, again: bool = False, whole: bool = False) -> None:
         with os_errors(self._location, "reading pack indexes of"):
-            if again:
+            if again or whole:
                 folders = [self._packs.folder, *borrowed_folders(self._objects_path)]
                 known = self._indexes
                 self._indexes = {name: known.get(name) or CheckedIndexes(name) for name in folders}
             for indexes in self._indexes.values():
-                indexes.require(again=again)
+                indexes.require(again=again, whole=whole)
 
     def _reopen(self) -> None:
         with self._mutex:

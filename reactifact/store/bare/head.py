@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 from ...errors import StoreBusy
-from ..files import sync_folder
+from ..files import read_plain, sync_folder
 from ..locks import LockFolder
 from ..protocol import RefUpdate
 from .lockfile import LOCK_WAIT, lock_file
@@ -80,8 +80,7 @@ class Head:
 
     def _target(self) -> str | None:
         """Return the branch that `HEAD` points at, `None` for a detached one."""
-        with open(self._path, "rb") as file:
-            content = file.read()
+        content = read_plain(self._path)
         if not content.startswith(b"ref:"):
             return None
         return content[4:].strip().decode("utf-8", "surrogateescape")

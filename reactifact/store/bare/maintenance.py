@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import NamedTuple
 
+from ..files import read_plain
 from .pack import (
     CorruptPack,
     Entry,
@@ -84,7 +85,7 @@ class PackMerger:
             try:
                 with open(stored.pack_path, "rb") as file:
                     pack = stack.enter_context(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-                index = _content(stored.idx_path)
+                index = read_plain(stored.idx_path)
                 check_index(index, len(pack))
                 entries = parse_index(index)
                 mergeable = holds_all(pack, entries) and not holds_deltas(pack, entries)
@@ -135,11 +136,6 @@ class _Joined:
         if not all(source.stored.is_untouched() for source in self._sources):
             raise _SourceVanished
         return build_index((piece.entry for piece in self._pieces), self._checksum)
-
-
-def _content(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read()
 
 
 def _choose(packs: Sequence[StoredPack]) -> list[StoredPack]:

@@ -123,42 +123,56 @@ def parse_index(index: Packed) -> list[Entry]:
     return entries
 
 
+def check_bounds(index: Packed) -> None:
+    """Raise `CorruptPack` for an index in which libgit2 could read beyond the end.
+
+    It looks at one byte an entry: a place that is wrong without it only leads to an error of libgit2.
+    """
+    start, count = _table(index)
+    if start is not None and not bytes(index[start : start + 4 * count : 4]).isascii():
+        _offsets(index)
+
+
 def check_index(index: Packed, pack_size: int) -> None:
     """Raise `CorruptPack` for an index that is damaged or leads out of its pack of `pack_size` bytes."""
-    view = memoryview(index)
-    if not is_whole(view):
+    if not is_whole(index):
         raise CorruptPack("its checksum does not match")
-    places = _offsets(view)
+    places = _offsets(index)
     if places and not _HEADER <= min(places) <= max(places) < pack_size - _HASH:
         raise CorruptPack("a place in it lies outside of the pack")
 
 
-def _offsets(view: memoryview) -> Sequence[int]:
-    """Return the places that an index of version 1 or 2 holds, in order of id. Raises `CorruptPack`."""
-    versioned = bytes(view[:4]) == _INDEX_MAGIC
+def _table(index: Packed) -> tuple[int | None, int]:
+    """Return where the places of an index start (`None` in version 1) and how many there are."""
+    versioned = bytes(index[:4]) == _INDEX_MAGIC
     fanout = 8 if versioned else 0
     oids = fanout + 1024
-    if len(view) < oids + 2 * _HASH or (versioned and bytes(view[4:8]) != b"\0\0\0\2"):
+    if len(index) < oids + 2 * _HASH or (versioned and bytes(index[4:8]) != b"\0\0\0\2"):
         raise CorruptPack("it is not an index of version 1 or 2")
-    counts = struct.unpack_from(">256I", view, fanout)
+    counts = struct.unpack_from(">256I", index, fanout)
     count = counts[-1]
     if any(first > second for first, second in pairwise(counts)):
         raise CorruptPack("its table of counts is not in order")
-    room = len(view) - oids - 2 * _HASH
-    if not versioned:
-        if room != count * (4 + _HASH):
-            raise CorruptPack("its length is not that of its entries")
-        return [struct.unpack_from(">I", view, oids + at * (4 + _HASH))[0] for at in range(count)]
-    room -= count * (_HASH + 8)
-    if room < 0 or room % 8:
+    room = len(index) - oids - 2 * _HASH
+    room -= count * (_HASH + (8 if versioned else 4))
+    if room < 0 or room % 8 or (room and not versioned):
         raise CorruptPack("its length is not that of its entries")
+    return (oids + count * (_HASH + 4) if versioned else None), count
+
+
+def _offsets(index: Packed) -> Sequence[int]:
+    """Return the places that an index of version 1 or 2 holds, in order of id. Raises `CorruptPack`."""
+    start, count = _table(index)
+    if start is None:
+        return [struct.unpack_from(">I", index, 1024 + at * (4 + _HASH))[0] for at in range(count)]
     places = array("I")
-    places.frombytes(view[oids + count * (_HASH + 4) : oids + count * (_HASH + 8)])
+    end = start + 4 * count
+    places.frombytes(bytes(index[start:end]))
     if sys.byteorder == "little":
         places.byteswap()
     if not places or max(places) < _LARGE_OFFSET:
         return places
-    large = struct.unpack_from(f">{room // 8}Q", view, oids + count * (_HASH + 8))
+    large = struct.unpack_from(f">{(len(index) - 2 * _HASH - end) // 8}Q", index, end)
     try:
         return [large[at ^ _LARGE_OFFSET] if at & _LARGE_OFFSET else at for at in places]
     except IndexError:

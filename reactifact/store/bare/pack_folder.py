@@ -7,6 +7,7 @@ stands inside a pack is the business of `pack`; which packs are merged is that o
 
 from __future__ import annotations
 
+import mmap
 import os
 import re
 import secrets
@@ -15,9 +16,9 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from ...errors import DamagedIndex
-from ..files import remove, sync_folder, write_new
+from ..files import read_plain, remove, sync_folder, write_new
 from ..locks import try_lock
-from .pack import CorruptPack, check_index, is_whole
+from .pack import CorruptPack, check_bounds, check_index, is_whole
 from .writer import KEEP_MARK, WriterMark
 
 MULTI_PACK_INDEX = "multi-pack-index"
@@ -26,6 +27,9 @@ MULTI_PACK_INDEX = "multi-pack-index"
 _OURS = re.compile(r"(pack-[0-9a-f]{40})\.(?:keep|keep\.new|pack\.new|idx\.new)")
 _PACK_MODE = 0o444
 _ALTERNATES_DEPTH = 5
+
+_Stamp = tuple[int, int, int]
+"""By which a file is known again: inode, time and size."""
 
 Step = Callable[[str], None]
 """Called with the name of each step that has just been done."""
@@ -180,59 +184,71 @@ class PackFolder:
 
 
 class CheckedIndexes:
-    """The indexes of one pack folder, each read once before libgit2 follows it.
+    """The indexes of one pack folder, each looked at before libgit2 follows it.
 
     libgit2 does not ask whether what stands in an index is true: a bad place in one can end the process.
-    Found sound, one is remembered by name, time and size.
+    What was found good is remembered by name, time and size. When something cannot be found or read, the
+    question is asked again of the whole of each index, so that the one at fault is named.
     """
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._listed: int | None = None
-        self._sound: dict[str, tuple[int, int, int]] = {}
+        self._safe: dict[str, _Stamp] = {}
+        self._whole: dict[str, _Stamp] = {}
 
-    def require(self, *, again: bool = False) -> None:
+    def require(self, *, again: bool = False, whole: bool = False) -> None:
         """Check what is new in the folder, with `again` also what was written anew under its old name.
 
-        Costs one look at the folder's time where nothing came or went. Raises `DamagedIndex`.
+        Costs one look at the folder's time where nothing came or went. With `whole` each is read from
+        beginning to end. Raises `DamagedIndex`.
         """
         listed = os.stat(self._folder).st_mtime_ns
-        if listed == self._listed and not again:
+        if listed == self._listed and not (again or whole):
             return
-        sound: dict[str, tuple[int, int, int]] = {}
+        known = self._whole if whole else self._safe
+        good: dict[str, _Stamp] = {}
         with os.scandir(self._folder) as entries:
             for entry in entries:
                 name = entry.name
-                if not name.endswith(".idx") and name != MULTI_PACK_INDEX:
-                    continue
-                known = self._sound.get(name)
-                with suppress(FileNotFoundError):  # merged away meanwhile
-                    sound[name] = known if known and not again else self._checked(name, known)
-        self._sound = sound
+                if name.endswith(".idx") or name == MULTI_PACK_INDEX:
+                    stamp = known.get(name)
+                    if stamp is None or again or whole:
+                        with suppress(FileNotFoundError):  # merged away meanwhile
+                            good[name] = self._checked(name, stamp, whole)
+                    else:
+                        good[name] = stamp
+        self._safe = good
         self._listed = listed
+        if whole:
+            self._whole = good
 
     def forget(self) -> None:
         """Check all of them again when next asked."""
         self._listed = None
-        self._sound = {}
+        self._safe = self._whole = {}
 
-    def _checked(self, name: str, known: tuple[int, int, int] | None) -> tuple[int, int, int]:
+    def _checked(self, name: str, known: _Stamp | None, whole: bool) -> _Stamp:
         path = f"{self._folder}/{name}"
         stat = os.stat(path)
         stamp = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
-        if stamp == known:
-            return stamp
-        try:
-            with open(path, "rb") as file:
-                content = file.read()
-            if name == MULTI_PACK_INDEX:
-                if not is_whole(content):
-                    raise CorruptPack("its checksum does not match")
-            else:
-                check_index(content, os.stat(f"{path.removesuffix('.idx')}.pack").st_size)
-        except CorruptPack as error:
-            raise _damaged(path, error) from error
+        if stamp != known:
+            try:
+                self._check(path, whole)
+            except (CorruptPack, ValueError) as error:  # ValueError: an empty file cannot be mapped
+                raise _damaged(path, error) from error
         return stamp
+
+    def _check(self, path: str, whole: bool) -> None:
+        with open(path, "rb") as file:
+            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        if not path.endswith(".idx"):
+            if whole and not is_whole(content):
+                raise CorruptPack("its checksum does not match")
+        elif whole:
+            check_index(content, os.stat(f"{path.removesuffix('.idx')}.pack").st_size)
+        else:
+            check_bounds(content)
 
 
 def borrowed_folders(objects: str, depth: int = _ALTERNATES_DEPTH) -> Iterator[str]:
@@ -251,7 +267,7 @@ def borrowed_folders(objects: str, depth: int = _ALTERNATES_DEPTH) -> Iterator[s
                 yield from borrowed_folders(other, depth - 1)
 
 
-def _damaged(path: str, error: CorruptPack) -> DamagedIndex:
+def _damaged(path: str, error: ValueError) -> DamagedIndex:
     stem = path.removesuffix(".idx")
     anew = f", make it anew with `git index-pack {stem}.pack`" if stem != path else ""
     return DamagedIndex(
@@ -260,8 +276,7 @@ def _damaged(path: str, error: CorruptPack) -> DamagedIndex:
 
 
 def _is_ours(keep: str) -> bool:
-    with open(keep, "rb") as file:
-        return file.read(len(KEEP_MARK)) == KEEP_MARK
+    return read_plain(keep).startswith(KEEP_MARK)
 
 
 def _remove_parts(base: str) -> None:

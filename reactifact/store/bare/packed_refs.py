@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from ..files import remove, sync_folder, write_new
+from ..files import open_plain, remove, sync_folder, write_new
 from ..objects import Oid
 from .lockfile import lock_file, lock_path
 
@@ -131,7 +131,7 @@ class PackedRefs:
         if _stamp(self._path) == lines.stamp:
             return lines
         try:
-            with open(self._path, "rb", buffering=0) as file:
+            with open(self._path, "rb", buffering=0, opener=open_plain) as file:
                 stat = os.fstat(file.fileno())
                 stamp = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
                 begin = file.read(_LONGEST_HEADER) or b""

@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from ...errors import Contention, StoreBusy, StoreError
 from ..checks import name_in_the_way, parent_names
-from ..files import remove, sync_folder
+from ..files import read_plain, refuse_links, remove, sync_folder
 from ..locks import LockFolder
 from ..objects import Oid
 from ..protocol import RefUpdate
@@ -24,6 +24,7 @@ from .packed_refs import PackedRefs
 
 _OID = re.compile(rb"[0-9a-f]{40}")
 _SYMBOLIC_DEPTH = 5
+_REMEMBERED_FOLDERS = 4096
 _PACKED = "packed-refs"  # our lock around deletions
 
 
@@ -48,6 +49,7 @@ class RefFolder:
         self._sync = sync
         self._step = step
         self._packed = PackedRefs(git_dir, sync=sync)
+        self._plain: set[str] = set()  # folders of refs that were seen not to be links
 
     def read(self, name: str) -> Oid | None:
         """Return the id `name` holds, following symbolic refs. Raises `DamagedRef`."""
@@ -101,9 +103,10 @@ class RefFolder:
         folder = prefix.rpartition("/")[0] or "refs"
         if folder.split("/")[0] != "refs" or ".." in folder.split("/"):
             return
+        self._require_plain(folder)
         try:
             with os.scandir(f"{self._git_dir}/{folder}") as entries:
-                listed = sorted((entry.name, entry.is_dir()) for entry in entries)
+                listed = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
         except (FileNotFoundError, NotADirectoryError):
             return
         for base, is_folder in listed:
@@ -221,8 +224,21 @@ class RefFolder:
             folder = os.path.dirname(folder)
 
     def _loose(self, name: str) -> bytes | None:
+        self._require_plain(name.rpartition("/")[0])
         try:
-            with open(f"{self._git_dir}/{name}", "rb") as file:
-                return file.read().rstrip()
+            return read_plain(f"{self._git_dir}/{name}").rstrip()
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return None
+
+    def _require_plain(self, folder: str) -> None:
+        """Refuse a folder of refs that is a symbolic link, or lies in one. Raises `LinkInStore`."""
+        if folder in self._plain or folder == "refs":
+            return
+        parent = folder.rpartition("/")[0]
+        self._require_plain(parent)
+        path = f"{self._git_dir}/{folder}"
+        refuse_links(path)
+        if len(self._plain) >= _REMEMBERED_FOLDERS:
+            self._plain.clear()
+        if os.path.isdir(path):
+            self._plain.add(folder)

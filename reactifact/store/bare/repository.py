@@ -15,7 +15,7 @@ import pygit2
 from pygit2.enums import RepositoryOpenFlag
 
 from ...errors import NotAStore, StoreError
-from ..files import make_folders, os_errors, sync_folder, write_new
+from ..files import make_folders, os_errors, refuse_links, sync_folder, write_new
 from ..locks import LockFolder
 from .lockfile import LOCK_WAIT, lock_file
 from .pack_folder import Step
@@ -25,6 +25,14 @@ SETTINGS = {"gc.auto": "0", "receive.autogc": "false", "maintenance.auto": "fals
 
 _CREATING = "reactifact-creating"
 _FOLDERS = ("info", "objects/info", "objects/pack", "refs/heads", "refs/tags")
+_OWN = (
+    *(_CREATING, "HEAD", "config", "description", "info", "info/attributes", "packed-refs"),
+    *("objects", "objects/info", "objects/info/commit-graphs", "objects/pack"),
+    *("refs", "refs/heads", "refs/tags"),
+    *("reactifact", "reactifact/locks", "reactifact/writers"),
+)
+"""What is written, or emptied, in the repository itself; `refs` looks at what lies below it."""
+
 _CONFIG = """\
 [core]
 \trepositoryformatversion = 0
@@ -45,8 +53,10 @@ _SETTINGS_OF_THE_USER = (".gitconfig'", "/git/config'")
 def open_repository(path: Path, location: str, *, create: bool, sync: bool, step: Step) -> pygit2.Repository:
     """Open the bare repository at `path`; with `create`, make it where there is nothing yet.
 
-    Raises `NotAStore` naming path, cause and way out; `StoreError` when it cannot be created.
+    Raises `NotAStore` naming path, cause and way out (`LinkInStore` for a part of it that is a link);
+    `StoreError` when it cannot be created.
     """
+    refuse_links(*(str(path / name) for name in _OWN))
     if path.exists() and not path.is_dir():
         raise NotAStore(
             f"{location} is a file, and a store is a folder; give the path of a folder. {_imported(location)}"

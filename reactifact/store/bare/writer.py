@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from ..files import remove, write_all
+from ..files import refuse_links, remove, write_all
 from ..locks import FileLock, try_lock
 
 KEEP_MARK = b"reactifact writer"
 
+_NAME = re.compile(r"[0-9a-f]{16}")
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EXDEV, errno.EMLINK, errno.ENOSYS)
 
 
@@ -31,6 +33,7 @@ class WriterMark:
         self._sync = sync
         self._mutex = threading.Lock()
         self._lock: FileLock | None = None
+        self._lost: list[FileLock] = []
         self._in_use = 0
 
     @contextmanager
@@ -39,7 +42,11 @@ class WriterMark:
         lock = self._enter()
         try:
             try:
-                os.link(lock.path, f"{base}.keep")
+                try:
+                    os.link(lock.path, f"{base}.keep")
+                except FileNotFoundError:  # somebody took the folder of the writers away
+                    lock = self._renew(lock)
+                    os.link(lock.path, f"{base}.keep")
                 own = None
             except OSError as error:
                 if error.errno not in _NO_LINKS:
@@ -64,13 +71,14 @@ class WriterMark:
         for path in self._paths():
             with suppress(FileNotFoundError):
                 if path != self._own_path() and (lock := try_lock(path, create=False)) is not None:
-                    lock.release(unlink=True)
+                    lock.release(unlink=is_marked(lock))
 
     def close(self) -> None:
         """Give the file back, unless a pack is in work under it."""
         with self._mutex:
             if self._lock is not None and not self._in_use:
                 lock, self._lock = self._lock, None
+                self._lost.clear()
                 with suppress(OSError):  # a file that stays is swept as a dead writer's
                     lock.release(unlink=True)
 
@@ -80,10 +88,22 @@ class WriterMark:
     def _enter(self) -> FileLock:
         with self._mutex:
             if self._lock is None:
-                os.makedirs(self._folder, exist_ok=True)
-                self._lock = self._locked_file(f"{self._folder}/{secrets.token_hex(8)}")
+                self._lock = self._own_file()
             self._in_use += 1
             return self._lock
+
+    def _renew(self, lost: FileLock) -> FileLock:
+        """Make another file where the one we had is gone. The old one stays locked for its links."""
+        with self._mutex:
+            if self._lock is None or self._lock is lost:
+                self._lost.append(lost)
+                self._lock = self._own_file()
+            return self._lock
+
+    def _own_file(self) -> FileLock:
+        refuse_links(os.path.dirname(self._folder), self._folder)
+        os.makedirs(self._folder, exist_ok=True)
+        return self._locked_file(f"{self._folder}/{secrets.token_hex(8)}")
 
     def _leave(self) -> None:
         with self._mutex:
@@ -107,6 +127,13 @@ class WriterMark:
         return self._lock.path if self._lock is not None else None
 
     def _paths(self) -> list[str]:
+        refuse_links(self._folder)
         with suppress(FileNotFoundError):
-            return [f"{self._folder}/{name}" for name in os.listdir(self._folder)]
+            return [f"{self._folder}/{name}" for name in os.listdir(self._folder) if _NAME.fullmatch(name)]
         return []
+
+
+def is_marked(lock: FileLock) -> bool:
+    """Tell whether a locked file is a writer's of ours; one killed early has written nothing yet."""
+    os.lseek(lock.descriptor, 0, os.SEEK_SET)
+    return os.read(lock.descriptor, len(KEEP_MARK)) in (KEEP_MARK, b"")

@@ -16,13 +16,14 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from ...errors import FormatTooNew, NotAStore, StoreBusy, StoreError
-from ..files import disk_trouble, way_out
+from ..files import disk_trouble, refuse_links, way_out
 
 BUSY_SECONDS = 60.0
 """How long a write waits for the writes of other processes."""
 
 _IDLE_CONNECTIONS = 8
 _PAUSE = 0.005
+_BESIDE = ("-wal", "-shm", "-journal")  # the files that SQLite keeps beside its own
 
 _REASONS = {
     sqlite3.SQLITE_FULL: "the disk is full, nothing was written; free some space and try again",
@@ -156,6 +157,7 @@ class SQLiteFile:
 
     def _require_place(self, *, create: bool) -> None:
         folder = os.path.dirname(self.path)
+        refuse_links(*(f"{self.path}{suffix}" for suffix in _BESIDE))
         if not os.path.isdir(folder):
             raise NotAStore(
                 f"{self.location} cannot be opened: there is no folder {folder}; make it, or correct the path"
