@@ -46,6 +46,17 @@ class DamagedIndex(StoreError):
     """An index of a pack is damaged, so that nothing may be looked up through it."""
 
 
+class DamagedRef(StoreError):
+    """A ref that is there and cannot be read; it is never taken for one that is absent.
+
+    `ref` is its full name, or `packed-refs` where what is damaged is no single line of that file.
+    """
+
+    def __init__(self, ref: str, where: str, what: str, way_out: str) -> None:
+        super().__init__(f"{ref} is damaged: {where} {what}; {way_out}")
+        self.ref = ref
+
+
 class MergedByHand(StoreError):
     """A branch stands on a merge that somebody made with git; `commit` is its id."""
 

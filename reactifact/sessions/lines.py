@@ -15,6 +15,7 @@ from ..store.history import is_ancestor
 from ..store.ledger import Ledger
 from ..store.line import MAIN, Line
 from ..store.names import branch_ref, is_cut, is_ledger_ref, parse_ref
+from ..store.protocol import scan_refs
 from ..store.records import require_record
 from ..store.relinking import settle_fork
 from ..threads import in_thread
@@ -88,9 +89,20 @@ async def _attach(context: Context, session_id: str, branch: str) -> None:
 
 
 def sessions(database: Database) -> list[str]:
-    """Return the ids of all sessions that have a line of their own, sorted."""
+    """Return the ids of all sessions that have a line of their own, sorted.
+
+    One whose ref is damaged is among them: opening it says why. Raises `DamagedRef` where the ids of
+    damaged ones are not known.
+    """
     found = set()
-    for ref, oid in database.backend.refs("refs/heads/").items():
+    refs, damaged = scan_refs(database.backend, "refs/heads/")
+    for error in damaged:
+        session, branch = parse_ref(error.ref) or (None, None)
+        if session is None and (error.ref.endswith(f"/{MAIN}") or not error.ref.startswith("refs/")):
+            raise error
+        if session is not None and branch == MAIN:
+            found.add(session)
+    for ref, oid in refs.items():
         if not ref.endswith(f"/{MAIN}"):
             continue
         name = whole_names(database, ref, oid)

@@ -19,7 +19,9 @@ from ..store.line import Line
 from ..store.migrations import current_tree
 from ..store.names import branch_ref, is_ledger_ref
 from ..store.objects import Oid
-from ..store.revisions import DAMAGE, DamagedHead, damage, damaged_ref, refs_without_id
+from ..store.protocol import scan_refs
+from ..store.records import require_kind
+from ..store.revisions import DAMAGE, DamagedHead, damage, damaged_ref, damaged_refs
 from ..store.trees import subtree
 from ..threads import in_thread
 from . import lines
@@ -45,17 +47,20 @@ class DrainReport:
 
 def waiting_branches(database: Database) -> tuple[list[Branch], list[DamagedHead]]:
     """Return the branches that hold intents not known to be delivered, and the refs that cannot be read."""
-    refs = {ref: oid for ref, oid in database.backend.refs("refs/heads/").items() if not is_ledger_ref(ref)}
+    listed, damaged = scan_refs(database.backend, "refs/heads/")
+    refs = {ref: oid for ref, oid in listed.items() if not is_ledger_ref(ref)}
     found: list[Branch] = []
-    broken = refs_without_id(database)
+    broken = damaged_refs(damaged)
     for chunk in _chunks(list(refs.items())):
         try:
             _prefetch(database, [oid for _, oid in chunk])
         except DAMAGE:  # told below, of the branch that has it
-            database.backend.refs(chunk[0][0])  # unless it is the store that cannot be read
+            scan_refs(database.backend, chunk[0][0])  # unless it is the store that cannot be read
         for ref, oid in chunk:
             try:
                 names = lines.whole_names(database, ref, oid)
+                if names is not None:
+                    require_kind(database, oid, ref)
                 if names is not None and subtree(database, current_tree(database, oid), ("outbox",)):
                     found.append(names)
             except DAMAGE as error:

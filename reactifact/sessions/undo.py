@@ -112,7 +112,9 @@ def _phrase(newest: CommitRecord, count: int) -> str:
 
 
 def _undo_compaction(database: Database, session: str, operation: Operation) -> str:
-    refs = database.backend.refs()
+    refs: dict[str, str] = {}
+    for name in operation.after:
+        refs.update(database.backend.refs(name))
     back = [
         RefUpdate(name, after, operation.before[name])
         for name, after in operation.after.items()

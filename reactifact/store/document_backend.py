@@ -18,7 +18,7 @@ from ..errors import StoreError
 from ..threads import is_on_loop
 from .checks import taken
 from .database import Database
-from .documents import checked_document, decode_object, encode_object, new_document, reach
+from .documents import checked_document, checked_refs, decode_object, encode_object, new_document, reach
 from .kv import KVBackend
 from .names import decode_name, is_cut
 from .objects import GitObject, Oid
@@ -138,7 +138,7 @@ class DocumentBackend:
         session = _Session()
         if document is not None:
             document = checked_document(document, where)
-            session = _Session(dict(document["refs"]), dict(document["objects"]))
+            session = _Session(checked_refs(document["refs"], where), dict(document["objects"]))
         for oid, text in session.objects.items():
             if oid not in self._objects:
                 self._objects[oid] = decode_object(oid, text, where)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, cast
 
-from ..errors import NotAStore, StoreError
+from ..errors import DamagedRef, NotAStore, StoreError
 from .database import Objects
 from .migrations import current_document
 from .objects import (
@@ -31,6 +31,7 @@ FORMAT_VERSION = 1
 Document = dict[str, Any]
 
 _BINARY = ":base64"
+_OID = re.compile(r"[0-9a-f]{40}")
 _LINE = re.compile(r"([0-7]+) ([0-9a-f]{40}) (.+)")
 
 
@@ -58,6 +59,19 @@ def checked_document(document: Mapping[str, Any], where: str) -> Document:
             f"`reactifact import`"
         )
     return found
+
+
+def checked_refs(refs: Mapping[str, Any], where: str) -> dict[str, Oid]:
+    """Return the refs of a document. Raises `DamagedRef` for one without an object id."""
+    for name, oid in refs.items():
+        if not isinstance(oid, str) or not _OID.fullmatch(oid):
+            raise DamagedRef(
+                name,
+                where,
+                f"holds {repr(oid)[:60]}, which is not an object id",
+                "restore the document from a copy or a backup",
+            )
+    return dict(refs)
 
 
 def encode_object(item: GitObject) -> str:

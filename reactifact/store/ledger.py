@@ -22,7 +22,7 @@ from .layout import file_path
 from .names import ledger_ref
 from .objects import Oid
 from .protocol import RefUpdate
-from .records import CommitRecord, make_ledger_commit, require_record
+from .records import CommitRecord, make_ledger_commit, require_kind, require_record
 from .trees import lookup, subtree, update, walk
 
 LEDGER_AUTHOR = "outbox"
@@ -252,4 +252,5 @@ class Ledger:
     def _root(self) -> Oid | None:
         if self._tip is None:
             return None
+        require_kind(self.staged, self._tip, self.ref, is_ledger=True)
         return subtree(self.staged, self.staged.commit(self._tip).tree, ("ledger",))

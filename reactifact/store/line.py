@@ -23,7 +23,7 @@ from .ledger import Ledger, joined
 from .names import branch_ref
 from .objects import GitObject, Oid
 from .protocol import RefUpdate
-from .records import CommitRecord, check_state, make_commit, read_roots, require_record
+from .records import CommitRecord, check_state, make_commit, read_roots, require_kind, require_record
 from .state import State, StateSavepoint
 
 MAIN = "main"
@@ -119,6 +119,7 @@ class Line:
     def move_to(self, commit: Oid) -> None:
         """Stand on a sealed commit, forgetting what was changed and not committed."""
         where = f"{self.ref or self.branch} in {self.database.backend.location}"
+        require_kind(self.objects, commit, self.ref or self.branch)
         roots = read_roots(self.objects, commit, where)
         record = require_record(self.objects, commit, self.ref or self.branch)
         self.tip = commit

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
+from ..errors import DamagedRef
 from .objects import GitObject, Oid
 
 Durability = Literal["full", "os"]
@@ -54,7 +55,7 @@ class ObjectBackend(Protocol):
         """Return the refs whose full name starts with `prefix`, by name.
 
         A prefix that is a whole ref name, or ends in a slash, costs what lies under it, not what
-        the store holds.
+        the store holds. Raises `DamagedRef` where that ref, or one under that slash, cannot be read.
         """
         ...
 
@@ -91,13 +92,39 @@ class CachesHistory(Protocol):
         ...
 
 
-@runtime_checkable
-class NamesDamagedRefs(Protocol):
-    """A backend that leaves out of `refs` what it cannot read."""
+class RefScan(NamedTuple):
+    """The refs that can be read, by name, and an error for each that cannot be."""
 
-    def damaged_refs(self) -> tuple[str, ...]:
-        """Return the full names of the refs that hold no object id."""
+    refs: dict[str, Oid]
+    damaged: tuple[DamagedRef, ...] = ()
+
+    def whole(self, prefix: str) -> dict[str, Oid]:
+        """Return the refs. Raises `DamagedRef` for one that is what `prefix` asks for.
+
+        A prefix that does not end in a slash asks for the ref of that name and for what lies in its
+        folder, not for its neighbours.
+        """
+        folder = prefix if prefix.endswith("/") or not prefix else f"{prefix}/"
+        for error in self.damaged:
+            if error.ref == prefix or error.ref.startswith(folder):
+                raise error
+            if not error.ref.startswith("refs/") and prefix not in self.refs:
+                raise error  # what it hides is not known
+        return self.refs
+
+
+@runtime_checkable
+class ScansRefs(Protocol):
+    """A backend that can list refs although some of them are damaged."""
+
+    def scan_refs(self, prefix: str = "refs/") -> RefScan:
+        """Return what `refs` does, and apart from it the refs that cannot be read."""
         ...
+
+
+def scan_refs(backend: ObjectBackend, prefix: str = "refs/") -> RefScan:
+    """Return the readable and the damaged refs of a backend; from one that cannot scan, all or an error."""
+    return backend.scan_refs(prefix) if isinstance(backend, ScansRefs) else RefScan(backend.refs(prefix))
 
 
 @runtime_checkable

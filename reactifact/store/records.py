@@ -14,7 +14,7 @@ from typing import Any
 
 from blake3 import blake3
 
-from ..errors import MergedByHand, StoreError
+from ..errors import DamagedRef, MergedByHand, StoreError
 from . import canonical
 from .damage import refusing_damage
 from .database import Objects, Staging, blob_entry
@@ -169,6 +169,20 @@ def require_record(objects: Objects, commit: Oid, what: str) -> CommitRecord:
     if record is None:
         raise _not_ours(objects.commit(commit), commit, what)
     return record
+
+
+def require_kind(objects: Objects, commit: Oid, ref: str, *, is_ledger: bool = False) -> None:
+    """Refuse a commit of a ledger on a branch, and any other on a ledger. Raises `DamagedRef`."""
+    top = objects.tree(objects.commit(commit).tree)
+    found = BOOKKEEPING not in top and ("ledger" in top or RECORD_FILE in top)
+    if found is not is_ledger:
+        raise DamagedRef(
+            ref,
+            "it",
+            f"points at {commit[:12]}, a commit of another kind: {'no' if is_ledger else 'a'} ledger",
+            f"set it with `git update-ref {ref} <commit>` to what it was, from a clone, a backup"
+            f"{', the trailer `Ledger` of a branch' if is_ledger else ''} or `git fsck --lost-found`",
+        )
 
 
 def _not_ours(found: CommitObject, commit: Oid, what: str) -> StoreError:

@@ -8,17 +8,17 @@ works with any backend.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from ..errors import InvalidName, MissingObject, ReactifactError, UnknownRevision
+from ..errors import DamagedRef, InvalidName, MissingObject, ReactifactError, UnknownRevision
 from .database import Database, Objects
 from .history import first_parents
 from .line import MAIN
-from .names import branch_ref, is_ledger_ref, ledger_ref, parse_ref
+from .names import LEDGER_BRANCH, branch_ref, is_ledger_ref, ledger_ref, parse_ref
 from .objects import Oid
-from .protocol import NamesDamagedRefs
+from .protocol import scan_refs
 from .records import CommitRecord, own_record, read_record
 from .tags import Tag, tags
 
@@ -52,9 +52,13 @@ def heads(database: Database, session: str | None = None) -> list[Head]:
 
     One whose commit cannot be read is among them where its ref has its names whole: reading it raises,
     and it keeps nobody from the others. Raises `InvalidName` for a session id that cannot be stored,
-    and what reading a commit raises where its ref cuts the names.
+    `DamagedRef` for a ref among them, and what reading a commit raises where its ref cuts the names.
     """
-    found = (_head_by_ref(database, ref, oid) for ref, oid in _refs(database, session).items())
+    return _listed(database, database.backend.refs(_prefix(session)))
+
+
+def _listed(database: Database, refs: Mapping[str, Oid]) -> list[Head]:
+    found = (_head_by_ref(database, ref, oid) for ref, oid in refs.items())
     return sorted(head for head in found if head is not None)
 
 
@@ -88,26 +92,25 @@ def readable_heads(database: Database, session: str | None = None) -> tuple[list
     """
     found: list[Head] = []
     broken: list[DamagedHead] = []
-    for ref, oid in _refs(database, session).items():
+    refs, damaged = scan_refs(database.backend, _prefix(session))
+    for ref, oid in refs.items():
         try:
             head = _head(database, ref, oid)
         except DAMAGE as error:
             broken.append(damaged_ref(ref, error))
         else:
             found += [] if head is None else [head]
-    broken += refs_without_id(database, session)
+    broken += damaged_refs(damaged)
     return sorted(found), sorted(broken, key=lambda one: one.ref)
 
 
-def refs_without_id(database: Database, session: str | None = None) -> list[DamagedHead]:
-    """Return the branches whose refs hold no commit id, of one session or all."""
-    prefix, backend = _prefix(session), database.backend
-    found = []
-    for ref in backend.damaged_refs() if isinstance(backend, NamesDamagedRefs) else ():
-        if ref.startswith(prefix) and (parsed := parse_ref(ref)) is not None:
-            text = f"{ref} holds no commit id: set it with `git update-ref`, from a clone or a backup"
-            found.append(DamagedHead(ref, *parsed, text))
-    return found
+def damaged_refs(errors: Iterable[DamagedRef]) -> list[DamagedHead]:
+    """Return those of the damaged refs that are, or may hide, branches of a session."""
+    return [
+        damaged_ref(error.ref, error)
+        for error in errors
+        if parse_ref(error.ref) is not None or not error.ref.startswith("refs/")
+    ]
 
 
 def damaged_ref(ref: str, error: BaseException) -> DamagedHead:
@@ -126,10 +129,6 @@ def damage(error: BaseException) -> str:
     if isinstance(error, ReactifactError):
         return f"{error}"
     return f"the commit or its bookkeeping cannot be read ({type(error).__name__}: {error}): run `git fsck`"
-
-
-def _refs(database: Database, session: str | None) -> dict[str, Oid]:
-    return database.backend.refs(_prefix(session))
 
 
 def _prefix(session: str | None) -> str:
@@ -156,14 +155,17 @@ def find_head(database: Database, session: str, branch: str | None = None) -> He
 
     Raises `UnknownRevision`, naming what there is instead.
     """
-    found = _stored_heads(database, session)
+    name = MAIN if branch is None else branch
+    found, damaged = _stored_heads(database, session)
+    wanted = [head for head in found if head.branch == name]
+    if damaged and not wanted:
+        raise _first_of(damaged, branch_ref(session, name))
     if not found:
-        known = sorted({head.session for head in heads(database)})
         raise UnknownRevision(
-            f"{database.backend.location} holds no session {session!r}; {_listing('sessions', known)}"
+            f"{database.backend.location} holds no session {session!r}; "
+            f"{_listing('sessions', _readable_sessions(database))}"
         )
     usable = [head for head in found if not head.is_ledger]
-    wanted = [head for head in found if head.branch == (MAIN if branch is None else branch)]
     if branch is None and not wanted and len(usable) == 1:
         wanted = usable
     if not wanted:
@@ -181,35 +183,55 @@ def parse_head(database: Database, text: str) -> Head:
     """
     found = _named(database, text)
     if not found:
-        known = sorted({head.session for head in heads(database)})
         raise UnknownRevision(
             f"{database.backend.location} holds no session {text!r} and no branch of that name; "
-            f"{_listing('sessions', known)}"
+            f"{_listing('sessions', _readable_sessions(database))}"
         )
     return found[0]
 
 
 def _named(database: Database, text: str) -> list[Head]:
-    """Return the one head that a text names, or none. Raises `UnknownRevision` for two."""
+    """Return the one head that a text names, or none. Raises `UnknownRevision` for two, `DamagedRef`."""
     found: list[Head] = []
-    own = _stored_heads(database, text)
-    if own:
+    own, damaged = _stored_heads(database, text)
+    if own or damaged:
         found.append(find_head(database, text))
     for index, char in enumerate(text):
         if char == "/":
-            session, branch = text[:index], text[index + 1 :]
-            found += [head for head in _stored_heads(database, session) if head.branch == branch]
+            found += _stored_branch(database, text[:index], text[index + 1 :])
     if len(found) > 1:
         ways = " or ".join(f"session {h.session!r} branch {h.branch!r}" for h in found)
         raise UnknownRevision(f"{text!r} can be read as {ways}; name session and branch apart")
     return found
 
 
-def _stored_heads(database: Database, session: str) -> list[Head]:
+def _stored_heads(database: Database, session: str) -> tuple[list[Head], tuple[DamagedRef, ...]]:
     try:
-        return heads(database, session)
+        refs, damaged = scan_refs(database.backend, _prefix(session))
     except InvalidName:
-        return []
+        return [], ()
+    return _listed(database, refs), damaged
+
+
+def _stored_branch(database: Database, session: str, branch: str) -> list[Head]:
+    """Return the branch of that name, if there is one. Raises `DamagedRef` where that is not known."""
+    found, damaged = _stored_heads(database, session)
+    named = [head for head in found if head.branch == branch]
+    if damaged and not named:
+        ref = ledger_ref(session) if branch == LEDGER_BRANCH else branch_ref(session, branch)
+        for error in damaged:
+            if error.ref == ref or not error.ref.startswith(_HEADS):
+                raise error
+    return named
+
+
+def _first_of(damaged: Sequence[DamagedRef], ref: str) -> DamagedRef:
+    return next((error for error in damaged if error.ref == ref), damaged[0])
+
+
+def _readable_sessions(database: Database) -> list[str]:
+    refs, _ = scan_refs(database.backend, _HEADS)
+    return sorted({head.session for head in _listed(database, refs)})
 
 
 def latest_head(database: Database) -> Head:
@@ -264,9 +286,10 @@ def find_branch(database: Database, text: str, *, session: str | None = None) ->
     `UnknownRevision` when it can be read in two ways.
     """
     if text.startswith(_HEADS):
-        return next((head for head in heads(database) if branch_ref_of(head) == text), None)
+        refs = database.backend.refs(text)
+        return _head_by_ref(database, text, refs[text]) if text in refs else None
     if session is not None:
-        own = [head for head in _stored_heads(database, session) if head.branch == text]
+        own = _stored_branch(database, session, text)
         if own:
             return own[0]
     named = _named(database, text)

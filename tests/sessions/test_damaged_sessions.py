@@ -16,6 +16,7 @@ from reactifact.sessions.stores import open_database
 from reactifact.store.layout import BOOKKEEPING
 from reactifact.store.names import branch_ref, ledger_ref
 from reactifact.store.objects import Oid
+from reactifact.store.protocol import RefScan
 from reactifact.store.trees import subtree, walk
 
 pytestmark = pytest.mark.anyio
@@ -83,13 +84,13 @@ def test_a_store_that_cannot_be_read_is_no_damage_of_its_branches(
     asked: list[str] = []
     held = {branch_ref(f"s{number}", "main"): "1" * 40 for number in range(20)}
 
-    def refs(prefix: str = "refs/") -> dict[str, Oid]:
+    def scan_refs(prefix: str = "refs/") -> RefScan:
         asked.append(prefix)
         if len(asked) > 1:
             raise StoreError("the server cannot be reached")
-        return held
+        return RefScan(held)
 
-    monkeypatch.setattr(database.backend, "refs", refs)
+    monkeypatch.setattr(database.backend, "scan_refs", scan_refs)
     with pytest.raises(StoreError, match="cannot be reached"):
         service.waiting_branches(database)
     assert len(asked) == 2

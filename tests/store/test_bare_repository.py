@@ -16,7 +16,7 @@ import pygit2
 import pytest
 from building import MAIN, blob, commit, put
 
-from reactifact.errors import Contention, MissingObject, NotAStore, SessionBusy, StoreError
+from reactifact.errors import Contention, DamagedRef, MissingObject, NotAStore, SessionBusy, StoreError
 from reactifact.store.bare import GitBackend
 from reactifact.store.bare.maintenance import TRIGGER
 from reactifact.store.objects import GitObject, Oid
@@ -371,8 +371,13 @@ class TestRefsBesideGit:
         backend.write({}, [RefUpdate("refs/heads/t/main", None, oid)])
         git(path, "pack-refs", "--all", "--no-prune")
         (path / MAIN).write_text("")
-        assert backend.refs() == {"refs/heads/t/main": oid}
-        assert backend.damaged_refs() == (MAIN,)
+        refs, damaged = backend.scan_refs()
+        assert refs == backend.refs("refs/heads/t/") == {"refs/heads/t/main": oid}
+        assert [error.ref for error in damaged] == [MAIN]
+        for asked in ("refs/", "refs/heads/s/", MAIN):
+            with pytest.raises(DamagedRef, match=r"s/main.*damaged"):
+                backend.refs(asked)
+        assert backend.refs("refs/heads/s/mai") == {}
         with pytest.raises(StoreError, match=r"s/main.*damaged.*git update-ref"):
             backend.write({}, [RefUpdate(MAIN, oid, None)])
         put(backend, "refs/heads/u/main", "two")

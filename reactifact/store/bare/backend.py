@@ -21,7 +21,7 @@ from ..checks import check_durability, check_objects, check_oid, check_ref_name
 from ..files import os_errors, remove
 from ..locks import LockFolder
 from ..objects import GitObject, Kind, Oid
-from ..protocol import Durability, RefUpdate
+from ..protocol import Durability, RefScan, RefUpdate
 from .head import Head
 from .loose import read_loose
 from .maintenance import TRIGGER, PackMerger
@@ -148,15 +148,14 @@ class GitBackend:
     def refs(self, prefix: str = "refs/") -> dict[str, Oid]:
         """Return the refs whose full name starts with `prefix`, in order of name.
 
-        A ref whose file is damaged is left out; `damaged_refs` names it, and moving it raises.
+        Raises `DamagedRef` where a file does not hold what git writes there.
         """
-        with os_errors(self._location, "reading refs of"):
-            return self._refs.list(prefix)
+        return self.scan_refs(prefix).whole(prefix)
 
-    def damaged_refs(self) -> tuple[str, ...]:
-        """Return the names of the refs whose files hold no object id."""
+    def scan_refs(self, prefix: str = "refs/") -> RefScan:
+        """Return what `refs` does, and apart from it the refs that cannot be read."""
         with os_errors(self._location, "reading refs of"):
-            return self._refs.damaged()
+            return self._refs.scan(prefix)
 
     def check_indexes(self) -> None:
         """Raise `DamagedIndex` for an index of a pack that is damaged. It reads all of them."""

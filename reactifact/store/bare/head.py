@@ -6,20 +6,22 @@ It owns that one file. Which branches exist is asked of `refs`.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
-from ...errors import StoreBusy
+from ...errors import DamagedRef, StoreBusy
 from ..files import read_plain, sync_folder
 from ..locks import LockFolder
 from ..protocol import RefUpdate
 from .lockfile import LOCK_WAIT, lock_file
 from .pack_folder import Step
-from .refs import DamagedRef, RefFolder
+from .refs import RefFolder
 
 _BRANCHES = "refs/heads/"
 _LEDGER = "/%outbox"
 _MAIN = "/main"
+_DETACHED = re.compile(rb"[0-9a-f]{40}\s*")
 
 
 class Head:
@@ -79,10 +81,10 @@ class Head:
             yield
 
     def _target(self) -> str | None:
-        """Return the branch that `HEAD` points at, `None` for a detached one."""
+        """Return the branch that `HEAD` points at, `None` for a detached one, empty for a damaged one."""
         content = read_plain(self._path)
         if not content.startswith(b"ref:"):
-            return None
+            return None if _DETACHED.fullmatch(content) else ""
         return content[4:].strip().decode("utf-8", "surrogateescape")
 
     def _dangles(self) -> bool:

@@ -12,12 +12,13 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 
-from ...errors import Contention, StoreBusy, StoreError
+from ...errors import Contention, DamagedRef, StoreBusy
 from ..checks import name_in_the_way, parent_names
 from ..files import read_plain, refuse_links, remove, sync_folder
 from ..locks import LockFolder
 from ..objects import Oid
-from ..protocol import RefUpdate
+from ..printable import plain
+from ..protocol import RefScan, RefUpdate
 from .lockfile import LOCK_WAIT, LockFile, lock_file
 from .pack_folder import Step
 from .packed_refs import PackedRefs
@@ -25,18 +26,8 @@ from .packed_refs import PackedRefs
 _OID = re.compile(rb"[0-9a-f]{40}")
 _SYMBOLIC_DEPTH = 5
 _REMEMBERED_FOLDERS = 4096
+_SHOWN = 60
 _PACKED = "packed-refs"  # our lock around deletions
-
-
-class DamagedRef(StoreError):
-    """A ref file that holds no object id, as a power cut under another program leaves it."""
-
-    def __init__(self, name: str, location: str) -> None:
-        super().__init__(
-            f"ref {name} in {location} holds no object id: the file is damaged; set it to a commit "
-            f"with `git update-ref {name} <commit>` (`git fsck --lost-found` lists candidates), or "
-            f"remove the file"
-        )
 
 
 class RefFolder:
@@ -53,50 +44,51 @@ class RefFolder:
 
     def read(self, name: str) -> Oid | None:
         """Return the id `name` holds, following symbolic refs. Raises `DamagedRef`."""
-        asked = name
-        for _ in range(_SYMBOLIC_DEPTH):
-            if not name.startswith("refs/") or ".." in name.split("/") or "\0" in name:
-                if name == asked:
+        asked, target = name, name
+        for depth in range(_SYMBOLIC_DEPTH):
+            if not target.startswith("refs/") or ".." in target.split("/") or "\0" in target:
+                if not depth:
                     return None
-                raise DamagedRef(asked, self._location)  # it would lead out of the repository
-            content = self._loose(name)
+                break  # it would lead out of the repository
+            content = self._loose(target)
             if content is None:
-                return self._packed.get(name)
+                oid = self._packed.get(target)
+                if depth and oid is None:
+                    break
+                return oid
             if not content.startswith(b"ref:"):
                 if not _OID.fullmatch(content):
-                    raise DamagedRef(name, self._location)
+                    raise self._damaged(target, f"holds {_shown(content)}, which is not an object id")
                 return content.decode()
-            name = content[4:].strip().decode("utf-8", "surrogateescape")
-        return None
+            target = content[4:].strip().decode("utf-8", "surrogateescape")
+        raise self._damaged(asked, f"is a symbolic ref, and {plain(target)} leads to no commit")
 
-    def list(self, prefix: str) -> dict[str, Oid]:
-        """Return the refs whose name starts with `prefix`, in order of name.
+    def _damaged(self, name: str, what: str) -> DamagedRef:
+        return DamagedRef(
+            name,
+            f"{self._git_dir}/{name}",
+            what,
+            f"restore the file from a clone or a backup, or remove it and set the ref with "
+            f"`git update-ref {name} <commit>` (`git fsck --lost-found` lists candidates)",
+        )
 
-        Damaged refs are left out, so that the others stay usable; see `damaged`.
-        """
+    def scan(self, prefix: str) -> RefScan:
+        """Return the refs whose name starts with `prefix`, in order of name, and what is damaged."""
         found: dict[str, Oid] = {}
-        damaged: set[str] = set()
+        damaged: dict[str, DamagedRef] = {}
         # Loose before packed: `git pack-refs` writes the packed one before it removes the loose one.
         for name in self.walk(prefix):
             try:
                 if (oid := self.read(name)) is not None:
                     found[name] = oid
-            except DamagedRef:
-                damaged.add(name)
+            except DamagedRef as error:
+                damaged[name] = error
         for name, oid in self._packed.under(prefix):
             if name not in damaged:
                 found.setdefault(name, oid)
-        return dict(sorted(found.items()))
-
-    def damaged(self) -> tuple[str, ...]:
-        """Return the names of the refs whose files hold no object id."""
-        names: list[str] = []
-        for name in self.walk("refs/"):
-            try:
-                self.read(name)
-            except DamagedRef:
-                names.append(name)
-        return tuple(names)
+        packed = self._packed.damage()
+        errors = (*damaged.values(), *(() if packed is None else (packed,)))
+        return RefScan(dict(sorted(found.items())), errors)
 
     def walk(self, prefix: str) -> Iterator[str]:
         """Yield the names of loose refs that start with `prefix`, folder by folder, in order."""
@@ -242,3 +234,7 @@ class RefFolder:
             self._plain.clear()
         if os.path.isdir(path):
             self._plain.add(folder)
+
+
+def _shown(content: bytes) -> str:
+    return repr(content[:_SHOWN].decode("utf-8", "backslashreplace")) if content else "nothing"

@@ -12,14 +12,15 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from ...errors import DamagedRef
 from ...threads import in_thread
 from ..checks import check_durability, check_oid, taken
 from ..kv import AppendBackend
 from ..names import encode_name
 from ..objects import GitObject, Oid
-from ..protocol import Durability, Pruned
+from ..protocol import Durability, Pruned, RefScan
 from .pruning import HeldTables, Oids, prune, reach
-from .rows import name_range, object_of, value_of, value_row
+from .rows import name_range, object_of, ref_oid, value_of, value_row
 
 _PRUNE_LOCK = "prune"
 
@@ -55,9 +56,20 @@ class SQLBackend(AppendBackend):
         return self._objects_of(wanted, self._object_rows(wanted))
 
     def refs(self, prefix: str = "refs/") -> dict[str, Oid]:
-        """Return the refs whose full name starts with `prefix`, in order of name."""
+        """Return the refs whose full name starts with `prefix`, in order of name. Raises `DamagedRef`."""
+        return self.scan_refs(prefix).whole(prefix)
+
+    def scan_refs(self, prefix: str = "refs/") -> RefScan:
+        """Return what `refs` does, and apart from it the refs that cannot be read."""
         names = name_range(prefix)
-        return {} if names is None else {name: oid.hex() for name, oid in self._ref_rows(*names)}
+        found: dict[str, Oid] = {}
+        damaged: list[DamagedRef] = []
+        for name, held in () if names is None else self._ref_rows(*names):
+            try:
+                found[name] = ref_oid(name, held, self.location)
+            except DamagedRef as error:
+                damaged.append(error)
+        return RefScan(found, tuple(damaged))
 
     @abstractmethod
     def lock(self, name: str, *, wait: float = 0.0) -> AbstractContextManager[None]:

@@ -32,7 +32,7 @@ from .postgres_transactions import (
     vacuum,
 )
 from .pruning import HeldTables, Oids
-from .rows import SCHEMA_VERSION, ObjectRow, batches, object_row, referred_beyond, require_known
+from .rows import SCHEMA_VERSION, ObjectRow, batches, object_row, ref_oid, referred_beyond, require_known
 
 if TYPE_CHECKING:
     from .postgres_server import Connection
@@ -240,7 +240,7 @@ class PostgreSQLKVBackend(SQLBackend):
         around = ask(self._sql.around, asked.parents, asked.created, count + 1) if asked.created else list
         return lambda: RefView(
             location=self.location,
-            current={name: oid.hex() for name, oid in current()},
+            current={name: ref_oid(name, held, self.location) for name, held in current()},
             known={row[0].hex() for row in known()},
             around={row[0] for row in around()},
         )

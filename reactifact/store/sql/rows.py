@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
-from ...errors import Contention, StoreError
+from ...errors import Contention, DamagedRef, StoreError
 from .. import canonical
 from ..names import encode_name
 from ..objects import GitObject, Kind, Oid, object_id, references
@@ -25,6 +25,8 @@ _NUMBERS: dict[Kind, int] = {"commit": 1, "tree": 2, "blob": 3, "tag": 4}  # as 
 _KINDS: dict[int, Kind] = {number: kind for kind, number in _NUMBERS.items()}
 _COMPRESSED_FROM = 256  # bytes; below it zlib saves less than a row costs
 _LEVEL = 1
+_OID_BYTES = 20
+_SHOWN = 60
 _AFTER_ALL = "\U0010ffff" * 4
 
 
@@ -61,6 +63,19 @@ def object_of(row: Sequence[Any], location: str) -> tuple[Oid, GitObject]:
             f"restore it from a copy or a backup of the store"
         )
     return oid, GitObject(kind, data)
+
+
+def ref_oid(name: Any, held: Any, location: str) -> Oid:
+    """Return the id in a row of a ref. Raises `DamagedRef`."""
+    if isinstance(held, bytes) and len(held) == _OID_BYTES:
+        return held.hex()
+    raise DamagedRef(
+        f"{name}",
+        f"its row in {location}",
+        f"holds {repr(held)[:_SHOWN]}, which is not an object id",
+        "restore the store from a copy or a backup, or delete that row of the table refs and make the branch "
+        "anew from a commit",
+    )
 
 
 def batches(items: Iterable[T], size: int) -> Iterator[list[T]]:

@@ -20,7 +20,7 @@ from ..protocol import Durability, Pruned, RefUpdate
 from ..ref_moves import RefView, check_write, plan_refs, ref_questions
 from .backend import SQLBackend
 from .pruning import HeldTables, ObjectsOf, Oids
-from .rows import SCHEMA_VERSION, batches, object_row, referred_beyond, require_known
+from .rows import SCHEMA_VERSION, batches, object_row, ref_oid, referred_beyond, require_known
 from .sqlite_file import FileKind, SQLiteFile
 
 _PRUNING = (
@@ -177,7 +177,10 @@ class SQLiteKVBackend(SQLBackend):
             )
         view = RefView(
             location=self.location,
-            current={name: oid.hex() for name, oid in _select(connection, _REFS, asked.names)},
+            current={
+                name: ref_oid(name, held, self.location)
+                for name, held in _select(connection, _REFS, asked.names)
+            },
             known=_known(connection, asked.targets),
             around=around,
         )
