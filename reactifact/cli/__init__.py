@@ -15,12 +15,13 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 
 import click
+from click.shell_completion import shell_complete
 
 from ..errors import ReactifactError
 from .audit import audit, verify
 from .branch import branch
 from .bundle import bundle
-from .common import one_line, to_stderr
+from .common import say_error
 from .context import context
 from .diff import diff
 from .graph import graph
@@ -33,6 +34,7 @@ from .sessions import sessions
 from .show import show
 
 PROGRAM = "reactifact"
+_COMPLETE = "_REACTIFACT_COMPLETE"
 FAILED = 2
 _INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 _BROKEN_PIPE = 141  # 128 + SIGPIPE: what a C program ends with when its reader leaves
@@ -64,8 +66,9 @@ def cli(click_context: click.Context) -> None:
       2  wrong arguments, or a store, session or commit that is not there
          or cannot be read
 
-    Errors are one line on stderr; wrong arguments come with a line of usage. `sessions` and `outbox` go
-    on past a branch that cannot be read, and name it on stderr. Colour is used on a terminal only, and
+    Errors are one line on stderr, a merge conflict has one for each field; wrong arguments come with a
+    line of usage. `sessions`, `outbox` and `log --all` go on past a branch that cannot be read, and name
+    it on stderr. Colour is used on a terminal only, and
     not at all where NO_COLOR is set.
     """
     if click_context.invoked_subcommand is None:
@@ -83,10 +86,14 @@ for verb in (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line on `argv` (default: the process's arguments); return the exit code."""
+    """Run the command line on `argv` (default: the process's arguments); return the exit code.
+
+    Where a shell asks for completions (`_REACTIFACT_COMPLETE`, as click defines it), they are printed.
+    """
     arguments = sys.argv[1:] if argv is None else list(argv)
     try:
-        return _run(arguments)
+        asked = os.environ.get(_COMPLETE)
+        return shell_complete(cli, {}, PROGRAM, _COMPLETE, asked) if asked else _run(arguments)
     except BrokenPipeError:
         _drop_output()
         return _BROKEN_PIPE
@@ -94,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if error.errno == errno.EPIPE:
             _drop_output()
             return _BROKEN_PIPE
-        to_stderr(f"{PROGRAM}: {one_line(str(error))}")
+        say_error(error)
         return FAILED
 
 
@@ -113,7 +120,7 @@ def _run(arguments: list[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         return _INTERRUPTED
     except (ReactifactError, ImportError) as error:  # an ImportError: a DSN, and its driver is not installed
-        to_stderr(f"{PROGRAM}: {one_line(str(error))}")
+        say_error(error)
         return FAILED
     return 0
 

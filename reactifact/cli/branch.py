@@ -18,7 +18,7 @@ from ..sessions.branching import BranchStore
 from ..store.line import MAIN
 from ..store.revisions import find_head
 from ..threads import in_thread
-from .common import line, one_line, plain, to_stderr
+from .common import line, plain, say_error
 from .loading import backend_option, stored_at
 
 NOT_DONE = 1
@@ -70,7 +70,7 @@ def branch(
         with stored_at(path, backend, read_only=verb == "list") as database:
             report = anyio.run(work, BranchStore(database))
     except ReactifactError as error:
-        to_stderr(f"reactifact: {one_line(str(error))}")
+        say_error(error)
         click_context.exit(NOT_DONE)
     for text in report:
         line(text)

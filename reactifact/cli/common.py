@@ -16,13 +16,14 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
+from ..context.conflicts import MergeConflict
 from ..errors import UnknownRevision
 from ..sessions.stores import open_database
 from ..store.database import Database
 from ..store.line import Line
 from ..store.objects import Oid
 from ..store.printable import plain as plain  # the verbs take it from here
-from ..store.revisions import DamagedHead, Head, find_head, heads, latest_head, parse_head
+from ..store.revisions import DamagedHead, Head, find_head, latest_head, parse_head, readable_heads
 from .loading import bundle_at
 from .loading import load_agents as load_agents  # and their public path
 from .loading import open_store as open_store
@@ -43,7 +44,8 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 
 def branch_options(function: F) -> F:
     """Add `--session` and `--branch`."""
-    function = click.option("--branch", help="The branch, by its name alone; default: main.")(function)
+    text = "The branch, by its name alone; default: main, or the only one there is."
+    function = click.option("--branch", help=text)(function)
     return click.option("--session", help="The session, by its id alone; default: the one written last.")(
         function
     )
@@ -72,7 +74,8 @@ def chosen_head(
 ) -> Head:
     """Return the branch that the arguments of a verb mean.
 
-    Without any session it is the one written last, which is said on stderr unless `quiet`.
+    Without any session it is the one written last, and without a branch its own line, main, or the only
+    branch it has; what was taken is said on stderr unless `quiet`.
     """
     if text is not None and session is not None:
         raise click.UsageError(f"give the session once: as {text!r}, or with --session")
@@ -80,20 +83,20 @@ def chosen_head(
         return parse_head(database, text) if branch is None else find_head(database, text, branch)
     if session is not None:
         return find_head(database, session, branch)
-    latest = latest_head(database)
-    head = latest if branch is None else find_head(database, latest.session, branch)
+    head = find_head(database, latest_head(database).session, branch)
     if not quiet:
         note_default(database, head)
     return head
 
 
 def note_default(database: Database, head: Head) -> None:
-    """Say on stderr which session was taken, where there are others."""
-    count = len({found.session for found in heads(database)})
-    if count > 1:
-        to_stderr(
-            f"session {plain(head.session)}, branch {plain(head.branch)} (written last of {count} sessions)"
-        )
+    """Say on stderr which session was taken, where there are others, and what could not be looked at."""
+    found, broken = readable_heads(database)
+    count = len({one.session for one in found})
+    if count > 1 or broken:
+        lost = f"; {counted(len(broken), 'ref')} cannot be read, see `reactifact sessions`" if broken else ""
+        taken = f"session {plain(head.session)}, branch {plain(head.branch)}"
+        to_stderr(f"{taken} (written last of {counted(count, 'session')}{lost})")
 
 
 def load_line(database: Database, head: Head) -> Line:
@@ -168,6 +171,12 @@ def _width(text: str) -> int:
 def one_line(text: str) -> str:
     """Return a message in one line."""
     return plain(" ".join(text.split()))
+
+
+def say_error(error: BaseException) -> None:
+    """Print an error on stderr: in one line, a merge conflict with a line for each field."""
+    lines = f"{error}".splitlines() if isinstance(error, MergeConflict) else [one_line(f"{error}")]
+    to_stderr("reactifact: " + "\n".join(map(plain, lines)))
 
 
 def counted(count: int, noun: str, several: str = "") -> str:

@@ -6,7 +6,7 @@ import click
 
 from ..errors import ReactifactError
 from ..sessions.diagrams import state_to_mermaid
-from .common import branch_options, chosen_head, line, load_line, one_line, to_stderr
+from .common import branch_options, chosen_head, line, load_line, say_error
 from .loading import backend_option, stored_at
 
 NOT_THERE = 1
@@ -38,7 +38,7 @@ def context(
             state = load_line(database, chosen_head(database, None, session, branch)).state
             diagram = state_to_mermaid(state, relate=relations, limit=limit)
     except ReactifactError as error:
-        to_stderr(f"reactifact: {one_line(str(error))}")
+        say_error(error)
         click_context.exit(NOT_THERE)
     for text in diagram.splitlines():
         line(text)

@@ -22,6 +22,7 @@ from ..errors import StoreError
 from ..sessions.stores import is_dsn, open_database
 from ..store.bundle import BundleBackend, is_bundle
 from ..store.database import Database
+from ..store.files import address_kind
 from ..store.kv import FileKVBackend
 from ..store.sql.sqlite import SQLiteKVBackend
 
@@ -64,9 +65,12 @@ def open_store(
 
 
 def without_password(place: str) -> str:
-    """Return a path as it is, a DSN without its password and its parameters, which may hold one too."""
-    if "://" not in place:
-        return place
+    """Return a path as it is, a DSN without its password and its parameters, which may hold one too.
+
+    Of an address that is no store's nothing is repeated.
+    """
+    if not is_dsn(place):
+        return place if address_kind(place) is None else "that address"
     scheme, _, rest = place.partition("://")
     user, at, host = rest.partition("?")[0].rpartition("@")
     return f"{scheme}://{user.partition(':')[0]}{at}{host}"

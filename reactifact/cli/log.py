@@ -10,7 +10,8 @@ import click
 
 from ..errors import UnknownRevision
 from ..store.database import Database
-from ..store.revisions import Head, find_tag, heads
+from ..store.objects import Oid
+from ..store.revisions import DamagedHead, Head, find_tag, heads, readable_heads
 from ..store.tags import Tag, tags
 from ..store.timeline import Entry, Filter, interleaved, own_line
 from .common import (
@@ -18,6 +19,7 @@ from .common import (
     branch_options,
     cause,
     chosen_head,
+    fail_for,
     json_option,
     moment,
     opened,
@@ -65,7 +67,8 @@ def log(
 
     It follows the branch's own line; what merges brought in is listed with --all. The ledger, the
     record of deliveries, is the branch %outbox. Without SESSION: the session written last. Where a
-    session id contains slashes and SESSION/BRANCH is unclear, use --session and --branch.
+    session id contains slashes and SESSION/BRANCH is unclear, use --session and --branch. With --all,
+    a branch that cannot be read is left out and named on stderr; the exit code is 2 then.
 
     \b
     --json: {session, branch, all, commits: [{
@@ -79,7 +82,10 @@ def log(
     with opened(store) as database:
         head = _start(database, target, session, branch)
         wanted = Filter(artifact, agent, _aware(since), _aware(until), generation)
-        entries = filter(wanted.fits, _entries(database, head, everything))
+        begins, broken = _begins(database, head, everything)
+        entries = filter(
+            wanted.fits, interleaved(database, begins) if everything else own_line(database, *begins)
+        )
         chosen: Iterator[Entry] = islice(entries, limit)
         if reverse:
             chosen = iter(list(chosen)[::-1])
@@ -96,13 +102,14 @@ def log(
             ]
             names = {"session": head.session, "branch": head.branch, "all": everything}
             print_json({**names, "commits": commits})
-            return
-        first = list(islice(chosen, 1))
-        if not first and limit != 0:
-            to_stderr(f"no commit of {plain(head.session if everything else head.name)} fits")
-        chosen = chain(first, chosen)
-        while chunk := list(islice(chosen, _CHUNK)):
-            table([_row(found, standing if everything else None, tagged) for found in chunk])
+        else:
+            first = list(islice(chosen, 1))
+            if not first and limit != 0:
+                to_stderr(f"no commit of {plain(head.session if everything else head.name)} fits")
+            chosen = chain(first, chosen)
+            while chunk := list(islice(chosen, _CHUNK)):
+                table([_row(found, standing if everything else None, tagged) for found in chunk])
+    fail_for(broken)
 
 
 def _start(database: Database, target: str | None, session: str | None, branch: str | None) -> Head:
@@ -129,10 +136,12 @@ def _names(found: Iterable[Head | Tag]) -> dict[str, list[str]]:
     return names
 
 
-def _entries(database: Database, head: Head, everything: bool) -> Iterator[Entry]:
+def _begins(database: Database, head: Head, everything: bool) -> tuple[list[Oid], list[DamagedHead]]:
+    """Return the commits that a log begins at, and the refs of the session that cannot be read."""
     if not everything:
-        return own_line(database, head.commit)
-    return interleaved(database, [found.commit for found in heads(database, head.session)])
+        return [head.commit], []
+    found, broken = readable_heads(database, head.session)
+    return [one.commit for one in found], broken
 
 
 def _row(

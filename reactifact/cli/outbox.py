@@ -59,7 +59,7 @@ def outbox(store: str, session: str | None, branch: str | None, as_json: bool) -
     if as_json:
         statuses = [status.to_dict() for status in found]
         print_json({"outboxes": statuses, "damaged": [one._asdict() for one in broken]})
-    elif not found:
+    elif not found and not broken:
         line("no sessions")
     else:
         for status in found:

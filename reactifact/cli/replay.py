@@ -22,9 +22,9 @@ from .common import (
     counted,
     json_option,
     line,
-    one_line,
     plain,
     print_json,
+    say_error,
     to_stderr,
 )
 from .loading import backend_option, find_models, models_option, stored_at
@@ -86,12 +86,12 @@ def replay(
             view = view_of(database, head, version, find)
             document = _describe(view, hashed=with_hash or verify is not None or as_json)
         except (UnknownRevision, ValueError) as error:
-            to_stderr(f"reactifact: {one_line(str(error))}")
+            say_error(error)
             click_context.exit(MISMATCH)
         except ReactifactError as error:
             if not verify_all:
                 raise
-            to_stderr(f"reactifact: {one_line(str(error))}")
+            say_error(error)
             click_context.exit(MISMATCH)
         document["matches"] = None if verify is None else _matches(document, verify)
         document["history"] = None if report is None else _history(report)

@@ -52,10 +52,10 @@ def sessions(store: str, as_json: bool) -> None:
         ]
     if as_json:
         print_json({"sessions": found, "damaged": [one._asdict() for one in broken]})
-    elif not found:
-        line("no sessions")
-    else:
+    elif found:
         _print(found)
+    elif not broken:
+        line("no sessions")
     fail_for(broken)
 
 

@@ -21,7 +21,7 @@ from ..store.line import MAIN
 from ..store.names import branch_ref
 from ..store.protocol import RefUpdate
 from ..store.records import require_record
-from ..store.revisions import Head
+from ..store.revisions import DAMAGE, Head
 from ..store.tags import Tag, tags
 from ..store.timeline import Entry, Filter
 from ..threads import in_thread
@@ -94,11 +94,14 @@ class BranchStore:
         return await in_thread(self._names, session_id)
 
     def _names(self, session_id: str) -> list[str]:
-        found = lines.branches(self.database, session_id)
-        own = found.get(MAIN)
-        if own is not None and require_record(self.database, own, MAIN).is_session:
-            del found[MAIN]
-        return list(found)
+        found = verbs.branches(self.database, session_id)
+        return [head.branch for head in found if head.branch != MAIN or not self._is_session(head)]
+
+    def _is_session(self, head: Head) -> bool:
+        try:
+            return require_record(self.database, head.commit, MAIN).is_session
+        except DAMAGE:
+            return True  # as nearly every `main` is; it hides no other branch
 
     async def delete_branch(self, session_id: str, name: str) -> None:
         """Remove a branch; one that is absent is fine. What it delivered stays in the ledger.

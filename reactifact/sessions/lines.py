@@ -111,17 +111,6 @@ def sessions(database: Database) -> list[str]:
     return sorted(found)
 
 
-def branches(database: Database, session_id: str) -> dict[str, str]:
-    """Return the branches of a session, by name, with the commit each stands on."""
-    prefix = branch_ref(session_id, MAIN).rpartition("/")[0] + "/"
-    found = {}
-    for ref, oid in database.backend.refs(prefix).items():
-        name = whole_names(database, ref, oid)
-        if name is not None:
-            found[name[1]] = oid
-    return dict(sorted(found.items()))
-
-
 def whole_names(database: Database, ref: str, oid: str) -> tuple[str, str] | None:
     """Return (session, branch) of a ref, `None` for a ledger or a ref that is not ours."""
     parsed = parse_ref(ref)

@@ -17,14 +17,13 @@ from ..store.database import Database
 from ..store.layout import BOOKKEEPING
 from ..store.line import Line
 from ..store.migrations import current_tree
-from ..store.names import branch_ref, is_ledger_ref
+from ..store.names import branch_ref, is_ledger_ref, parse_ref
 from ..store.objects import Oid
 from ..store.protocol import scan_refs
 from ..store.records import require_kind
-from ..store.revisions import DAMAGE, DamagedHead, damage, damaged_ref, damaged_refs
+from ..store.revisions import DAMAGE, DamagedHead, damage, damaged_ref, damaged_refs, head_at
 from ..store.trees import subtree
 from ..threads import in_thread
-from . import lines
 
 Branch = tuple[str, str]
 """The ids of a session and of a branch of it."""
@@ -58,11 +57,13 @@ def waiting_branches(database: Database) -> tuple[list[Branch], list[DamagedHead
             scan_refs(database.backend, chunk[0][0])  # unless it is the store that cannot be read
         for ref, oid in chunk:
             try:
-                names = lines.whole_names(database, ref, oid)
-                if names is not None:
-                    require_kind(database, oid, ref)
-                if names is not None and subtree(database, current_tree(database, oid), ("outbox",)):
-                    found.append(names)
+                if parse_ref(ref) is None:
+                    continue
+                require_kind(database, oid, ref)
+                if not subtree(database, current_tree(database, oid), ("outbox",)):
+                    continue
+                head = head_at(database, ref, oid)
+                found += [] if head is None else [(head.session, head.branch)]
             except DAMAGE as error:
                 broken.append(damaged_ref(ref, error))
     return sorted(found), broken

@@ -9,6 +9,7 @@ from ..errors import NotAStore
 from ..store.bare import GitBackend
 from ..store.database import Database
 from ..store.document_backend import DocumentBackend
+from ..store.files import checked_path
 from ..store.kv import KVBackend
 from ..store.protocol import Durability as Durability  # callers take it from here
 from ..store.protocol import ObjectBackend
@@ -52,15 +53,9 @@ def open_database(
         hint = "; give its `database`" if isinstance(getattr(store, "database", None), Database) else ""
         given = type(store).__name__
         raise TypeError(f"a store is a path, a DSN or a backend such as GitBackend(path), not {given}{hint}")
-    path = os.fspath(store)
+    path = os.fspath(store) if is_dsn(store) else checked_path(store)
     if not path:
-        raise NotAStore("an empty text names no store: give a path or a DSN")
-    if isinstance(store, str) and "://" in store and not is_dsn(store):
-        scheme = store.partition("://")[0]  # and no more of it: it may hold a password
-        raise NotAStore(
-            f"what begins with {scheme}:// is neither a path nor the DSN of a store: give a path, or "
-            f"postgresql://USER@HOST/DATABASE"
-        )
+        raise NotAStore("an empty text does not name a store: give a path or a DSN")
     kind: type[GitBackend] | type[SQLiteKVBackend] | type[PostgreSQLKVBackend] = GitBackend
     if is_dsn(store):
         kind = PostgreSQLKVBackend

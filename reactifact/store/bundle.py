@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ..errors import NotAStore, StoreError
 from .bare.pack import build_pack
-from .files import os_errors, remove, sync_folder, write_all
+from .files import checked_path, os_errors, remove, sync_folder, write_all
 from .memory import MemoryBackend
 from .objects import GitObject, Oid, parse_commit, parse_tree
 from .protocol import ObjectBackend, RefUpdate
@@ -89,7 +89,7 @@ def write_bundle(
 
     A file of that name is replaced. Raises `StoreError` when the disk refuses.
     """
-    place = os.fspath(path)
+    place = checked_path(path)
     data = encode_bundle(refs, objects)
     folder = os.path.dirname(os.path.abspath(place))
     with os_errors(place, "writing"):

@@ -14,7 +14,7 @@ from typing import Any, cast
 from ..errors import NoCheckpoint, NotAStore
 from ..threads import in_thread
 from . import canonical
-from .files import make_folders, os_errors, remove, sync_folder, write_new
+from .files import checked_path, make_folders, os_errors, remove, sync_folder, write_new
 from .sql.sqlite_file import FileKind, SQLiteFile
 
 _CHECKPOINT = FileKind(
@@ -44,7 +44,7 @@ class FileBackend(CheckpointBackend):
     """One JSON file at exactly `path`; missing folders are made, and it is replaced as a whole."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._location = os.fsdecode(path)
+        self._location = os.fsdecode(checked_path(path))
         self._path = os.path.realpath(self._location)
 
     async def save(self, data: dict[str, Any]) -> None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
-from ..errors import LinkInStore, StoreError
+from ..errors import LinkInStore, NotAStore, StoreError
 
 _BLOCK = 4096
 
@@ -24,6 +25,46 @@ _WAY_OUT = {
     errno.EPERM: "give this user write permission on the store, or use a copy of it",
     errno.EMFILE: "raise the limit of open files (ulimit -n), and try again",
 }
+
+
+_PARAMETERS = (  # with one of them the keyword form of a PostgreSQL DSN begins
+    "host hostaddr port dbname user password passfile service servicefile options connect_timeout "
+    "client_encoding application_name fallback_application_name sslmode target_session_attrs"
+)
+_ADDRESSES = (
+    (re.compile(r"(?s).*://"), "a URL"),
+    (
+        re.compile(rf"(?s)\s*({'|'.join(_PARAMETERS.split())})\s*=|.*\bpassword\s*="),
+        "a PostgreSQL DSN made of keywords",
+    ),
+    (re.compile(r"(postgres(ql)?|mysql|sqlite|redis|file|https?|ssh|git):"), "an address that lacks its //"),
+    (
+        re.compile(r":memory:\Z"),
+        "SQLite's name for a database in memory (use InMemoryKVBackend())",
+    ),
+    (re.compile(r"[^/\\\s]+@[^/\\\s:]+:|[^/\\:@\s]+:[^/\\@]*@"), "the address of a user at a host"),
+)
+
+
+def address_kind(place: object) -> str | None:
+    """Say what a text is that reads like an address and not like a path; `None` for a path.
+
+    A `Path`, and a text that begins with `/`, `./`, `../` or `~`, is always a path.
+    """
+    if not isinstance(place, str) or place.startswith(("/", "./", "../", "~")):
+        return None
+    return next((kind for pattern, kind in _ADDRESSES if pattern.match(place)), None)
+
+
+def checked_path(place: str | os.PathLike[str]) -> str:
+    """Return a place as the text of a path. Raises `NotAStore`, which does not repeat it, for an address."""
+    kind = address_kind(place)
+    if kind is not None:
+        raise NotAStore(
+            f"what was given is not a path but {kind}: give a path (./NAME for a file of such a name), or "
+            f"postgresql://USER@HOST/DATABASE for a PostgreSQL database"
+        )
+    return os.fspath(place)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from ..errors import DamagedRef, InvalidName, MissingObject, ReactifactError, UnknownRevision
+from ..errors import DamagedRef, InvalidName, MissingObject, ReactifactError, StoreError, UnknownRevision
 from .database import Database, Objects
 from .history import first_parents
 from .line import MAIN
@@ -51,8 +51,9 @@ def heads(database: Database, session: str | None = None) -> list[Head]:
     """Return the branches and ledgers of one session or of all, sorted; refs of others are left out.
 
     One whose commit cannot be read is among them where its ref has its names whole: reading it raises,
-    and it keeps nobody from the others. Raises `InvalidName` for a session id that cannot be stored,
-    `DamagedRef` for a ref among them, and what reading a commit raises where its ref cuts the names.
+    and it keeps nobody from the others. One whose names only its commit has whole is left out then
+    (`readable_heads` names it). Raises `InvalidName` for a session id that cannot be stored, and
+    `DamagedRef` for a ref among them.
     """
     return _listed(database, database.backend.refs(_prefix(session)))
 
@@ -64,11 +65,11 @@ def _listed(database: Database, refs: Mapping[str, Oid]) -> list[Head]:
 
 def _head_by_ref(database: Database, ref: str, oid: Oid) -> Head | None:
     try:
-        return _head(database, ref, oid)
+        return head_at(database, ref, oid)
     except DAMAGE:
         session, branch = parse_ref(ref) or (None, None)
         if session is None or branch is None:
-            raise
+            return None
         return Head(session, branch, oid, is_ledger_ref(ref))
 
 
@@ -95,7 +96,7 @@ def readable_heads(database: Database, session: str | None = None) -> tuple[list
     refs, damaged = scan_refs(database.backend, _prefix(session))
     for ref, oid in refs.items():
         try:
-            head = _head(database, ref, oid)
+            head = head_at(database, ref, oid)
         except DAMAGE as error:
             broken.append(damaged_ref(ref, error))
         else:
@@ -135,13 +136,16 @@ def _prefix(session: str | None) -> str:
     return _HEADS if session is None else branch_ref(session, MAIN).rpartition("/")[0] + "/"
 
 
-def _head(database: Database, ref: str, oid: Oid) -> Head | None:
+def head_at(database: Database, ref: str, oid: Oid) -> Head | None:
+    """Return the head that a ref is, `None` for one of others. Raises what reading its commit raises."""
     parsed = parse_ref(ref)
     record = None if parsed is None else read_record(database, oid)
     if parsed is None or record is None:
         return None
     is_ledger = is_ledger_ref(ref)
     session, branch = parsed  # a name that was cut is whole in the record
+    if session not in (None, record.session) and own_record(database, oid) is None:
+        return None  # a branch of git's, with a commit made by hand on a checkout of another session
     return Head(
         record.session if session is None else session,
         record.branch if branch is None else branch,
@@ -169,11 +173,23 @@ def find_head(database: Database, session: str, branch: str | None = None) -> He
     if branch is None and not wanted and len(usable) == 1:
         wanted = usable
     if not wanted:
+        _read_by_ref(database, session, MAIN if branch is None else branch)
         name = "line of its own" if branch is None else f"branch {branch!r}"
         raise UnknownRevision(
             f"session {session!r} has no {name}; {_listing('branches', [h.branch for h in found])}"
         )
     return wanted[0]
+
+
+def _read_by_ref(database: Database, session: str, branch: str) -> None:
+    """Raise what reading a branch raises whose commit is damaged, and which `heads` cannot name."""
+    try:
+        ref = branch_ref(session, branch)
+    except InvalidName:
+        return
+    held = database.backend.refs(ref).get(ref)
+    if held is not None:
+        read_record(database, held)
 
 
 def parse_head(database: Database, text: str) -> Head:
@@ -235,11 +251,16 @@ def _readable_sessions(database: Database) -> list[str]:
 
 
 def latest_head(database: Database) -> Head:
-    """Return the branch written last, by the time in its newest commit.
+    """Return the branch written last, by the time in its newest commit, of those that can be read.
 
-    Raises `UnknownRevision` for a store without sessions.
+    Raises `UnknownRevision` for a store without sessions, `StoreError` where none can be read.
     """
-    usable = [head for head in heads(database) if not head.is_ledger]
+    found, broken = readable_heads(database)
+    usable = [head for head in found if not head.is_ledger]
+    if not usable and broken:
+        raise StoreError(
+            f"no session of {database.backend.location} can be read; {broken[0].ref}: {broken[0].error}"
+        )
     if not usable:
         raise UnknownRevision(f"{database.backend.location} holds no session yet")
     return max(usable, key=lambda head: (_written(database, head), head))
@@ -322,7 +343,7 @@ def resolve(database: Database, text: str, *, session: str | None = None, branch
         if head is not None:
             return _of_version(database, head, int(at[2]))
     if _SHORT_ID.fullmatch(text):
-        starts = [head.commit for head in (heads(database) if session is None else heads(database, session))]
+        starts = [head.commit for head in readable_heads(database, session)[0]]
         starts += [tag.commit for tag in tags(database, session)]
         return _of_digits(database, starts, text)
     if version is not None:

@@ -18,7 +18,7 @@ from pygit2.enums import ObjectType
 
 from ...errors import MissingObject, SessionBusy, StoreError
 from ..checks import check_durability, check_objects, check_oid, check_ref_name
-from ..files import os_errors, remove
+from ..files import checked_path, os_errors, remove
 from ..locks import LockFolder
 from ..objects import GitObject, Kind, Oid
 from ..protocol import Durability, RefScan, RefUpdate
@@ -70,7 +70,7 @@ class GitBackend:
         create: bool = True,
         read_only: bool = False,
     ) -> None:
-        self._location = os.fspath(path)
+        self._location = checked_path(path)
         self._path = Path(os.path.realpath(self._location))
         self._sync = durability == "full"
         self._durability = check_durability(durability)

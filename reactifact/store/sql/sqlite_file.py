@@ -16,7 +16,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from ...errors import FormatTooNew, NotAStore, StoreBusy, StoreError
-from ..files import disk_trouble, refuse_links, way_out
+from ..files import checked_path, disk_trouble, refuse_links, way_out
 
 BUSY_SECONDS = 60.0
 """How long a write waits for the writes of other processes."""
@@ -67,7 +67,7 @@ class SQLiteFile:
         read_only: bool = False,
         step: Callable[[str], None] = lambda name: None,
     ) -> None:
-        self.location = os.fsdecode(path)
+        self.location = os.fsdecode(checked_path(path))
         self.path = os.path.realpath(self.location)
         self._kind = kind
         self._sync = sync
