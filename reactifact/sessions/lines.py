@@ -11,7 +11,7 @@ from ..context.merging import copy_history
 from ..context.publishing import publish
 from ..errors import StaleSession
 from ..store.database import Database
-from ..store.history import is_ancestor
+from ..store.history import first_parents, is_ancestor
 from ..store.ledger import Ledger
 from ..store.line import MAIN, Line
 from ..store.names import branch_ref, is_cut, is_ledger_ref, parse_ref
@@ -86,6 +86,23 @@ async def _attach(context: Context, session_id: str, branch: str) -> None:
     if is_cut(ref) and (line.record.session, line.record.branch) != (session_id, branch):
         context.commits.commit_name()
     await publish(context)
+
+
+def unsaved(context: Context) -> list[str]:
+    """Return what was changed on a context and is not in the store, in words, the oldest first."""
+    line = context.line
+    records = [] if line.draft is None else [line.draft.record]
+    if line.tip != line.published:
+        for oid, record in first_parents(line.objects, line.tip):
+            if oid == line.published:
+                break
+            records += [] if record is None else [record]
+    found = [
+        f"{operation['type']} {operation['artifact_id']}"
+        for operations in (*(record.operations for record in reversed(records)), context.working.operations)
+        for operation in operations
+    ]
+    return found if line.ledger.is_published else [*found, "what was recorded of deliveries"]
 
 
 def sessions(database: Database) -> list[str]:

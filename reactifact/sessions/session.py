@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from types import TracebackType
 
 from ..context import Context, rejoining
 from ..context.locking import StoreLock, run_lock
@@ -15,6 +16,7 @@ from ..context.publishing import publish
 from ..context.refreshing import refresh
 from ..context.resources import RuntimeResources
 from ..errors import Contention
+from ..logs import get_logger
 from ..runtime.outbox import Dispatcher, ErrorCallback, Options
 from ..store.line import MAIN, Line
 from ..store.names import branch_ref, encode_name, is_ledger_ref, parse_ref, tag_ref
@@ -26,12 +28,21 @@ from . import lines, pruning, service
 from .stores import Durability, StoreLike, open_database
 
 _ATTEMPTS = 8
+_SHOWN = 10
+
+log = get_logger("reactifact.session")
+
+
+def _events(context: Context) -> list[int]:
+    """Return what waits in a queue, to tell whether any was added or taken off."""
+    return [id(entry.event) for entry in context.queue]
 
 
 class Session:
     """One session that is open: its id, its context, and whether it was there before.
 
-    An `async with` gives back what it holds at its end; it does not save.
+    An `async with` saves at its end what was changed and not saved, and gives back what the session
+    holds. Left by an exception it saves nothing: a note on the exception, and the log, say what that was.
     """
 
     def __init__(
@@ -47,6 +58,8 @@ class Session:
         self.context = context
         self.loaded = loaded
         self._lock = lock
+        self._is_deleted = False
+        self._waiting = _events(context)
 
     @property
     def is_exclusive(self) -> bool:
@@ -70,6 +83,7 @@ class Session:
     async def delete(self) -> None:
         """Remove the session with all its branches and its ledger from the store."""
         await self.store.delete_session(self.session_id)
+        self._is_deleted = True
 
     async def aclose(self) -> None:
         """Give back the session's lock, if it holds one. Nothing is saved."""
@@ -80,8 +94,29 @@ class Session:
     async def __aenter__(self) -> Session:
         return self
 
-    async def __aexit__(self, *exc: object) -> None:
-        await self.aclose()
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            if self._is_deleted:
+                return
+            changes = lines.unsaved(self.context)
+            if error is not None and changes:
+                self._tell_of_dropped(changes, error)
+            elif error is None and (changes or _events(self.context) != self._waiting):
+                await self.save()
+        finally:
+            await self.aclose()
+
+    def _tell_of_dropped(self, changes: list[str], error: BaseException) -> None:
+        shown = ", ".join(changes[:_SHOWN])
+        more = f" and {len(changes) - _SHOWN} more" if len(changes) > _SHOWN else ""
+        text = (
+            f"session {self.session_id!r} was left by {type(error).__name__} with changes that were not "
+            f"saved and are dropped: {shown}{more}; call `await session.save()` where they are to be kept"
+        )
+        log.warning(text, extra={"session_id": self.session_id, "dropped": len(changes)})
+        error.add_note(text)
 
     def __repr__(self) -> str:
         return f"Session({self.session_id!r}, loaded={self.loaded})"
