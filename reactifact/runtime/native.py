@@ -111,11 +111,15 @@ class Background:
         """Wait until it has ended."""
         await self._done.wait()
 
+    def cancel(self) -> None:
+        """Cancel it, and wait for nothing. To be called on its event loop."""
+        self._scope.cancel()
+
     async def stop(self, grace: float) -> bool:
         """Cancel it and wait at most `grace` seconds; return whether it has ended."""
         if not self._is_started:
             return True
-        self._scope.cancel()
+        self.cancel()
         with anyio.move_on_after(grace, shield=True):
             await self._done.wait()
         return self.is_done

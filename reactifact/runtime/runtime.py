@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 import anyio
@@ -17,14 +17,14 @@ from ..authoring.request import current_request, reset_request, set_request
 from ..context.locking import run_lock
 from ..context.publishing import require_current
 from ..context.scope import current_scope
-from ..context.streaming import ProgressEvent
 from ..errors import SessionBusy
 from ..logs import bind, get_logger
 from ..store.memory import MemoryBackend
-from . import registry, turn
+from . import registry, streams, turn
 from .budget import Budget, RunOutcome, RunStats
 from .metering import metered
-from .streams import stream
+from .native import Background
+from .streams import TurnStream
 from .wiring import Wiring
 
 log = get_logger("reactifact.runtime")
@@ -42,6 +42,7 @@ class Runtime(Wiring):
     last_stats: RunStats | None = None
     """What the last turn did, one that raised included; `None` before the first."""
     _turn: turn.Turn | None = None
+    _left: Background | None = None  # the turn of a stream whose reader went away
     _is_shut = False
 
     @property
@@ -120,28 +121,30 @@ class Runtime(Wiring):
             await self._run_bounded(current, current.flush)
         return current.tried
 
-    async def astream(
+    def astream(
         self,
         budget: Budget | None = None,
         max_iterations: int = 1000,
         *,
         request: Mapping[str, Any] | None = None,
-    ) -> AsyncIterator[ProgressEvent]:
+    ) -> TurnStream:
         """Run a turn and yield what happens: `run_start`, announcements in order, `run_end`.
 
         An error of the turn is raised from the iteration instead of `run_end`. Closing the iterator
-        early cancels the turn and waits for it, but not longer than a bounded time.
+        early cancels the turn and waits for it, but not longer than a bounded time; leaving the loop by
+        `break` cancels it too, and the next turn waits for it as long.
         """
-        self._refuse_a_second_turn()
 
         async def run() -> RunStats:
             await self.arun(max_iterations, budget, request=request)
             assert self.last_stats is not None
             return self.last_stats
 
-        async with aclosing(stream(self.context, run)) as events:
-            async for event in events:
-                yield event
+        return TurnStream(self.context, run, self._refuse_a_second_turn, self._abandon)
+
+    def _abandon(self, left: Background) -> None:
+        """Let the next turn wait for one whose reader went away and that is cancelled."""
+        self._left = left
 
     # -- ending --------------------------------------------------------------------------------
 
@@ -185,11 +188,14 @@ class Runtime(Wiring):
             max_iterations = chosen.max_iterations
         return turn.Limits(chosen, max_iterations)
 
-    def _refuse_a_second_turn(self) -> None:
+    async def _refuse_a_second_turn(self) -> None:
+        left = self._left
+        if left is not None and (left.is_done or await left.stop(streams.CLOSING_SECONDS)):
+            self._left = None
         if self._turn is not None:
             raise RuntimeError(
-                "this runtime is running a turn already and is not reentrant: await it first, or "
-                "make another Runtime for another context"
+                "this runtime is running a turn already and is not reentrant: await it first (a stream that "
+                "is kept is closed with aclose()), or make another Runtime for another context"
             )
         if self._is_shut:
             raise RuntimeError(
@@ -201,7 +207,7 @@ class Runtime(Wiring):
         self, limits: turn.Limits, request: Mapping[str, Any] | None
     ) -> AsyncIterator[turn.Turn]:
         """Register a turn for its length, with its lock, request and statistics."""
-        self._refuse_a_second_turn()
+        await self._refuse_a_second_turn()
         clock = self.context.resources.clock
         token = set_request(request)
         session_id = "" if self.session is None else self.session.session_id
@@ -249,10 +255,15 @@ class Runtime(Wiring):
         if line.ref is None or isinstance(backend, MemoryBackend):
             yield
             return
-        held = getattr(self.session, "is_exclusive", False)  # any object with a save() is a session
-        async with nullcontext() if held else run_lock(line, self.context.resources.clock):
+        async with nullcontext() if self._has_it_alone() else run_lock(line, self.context.resources.clock):
             await require_current(self.context)
             yield
+
+    def _has_it_alone(self) -> bool:
+        """Whether the session holds the run lock already: its own, of this context and of no other."""
+        session = self.session  # any object with a save() is one
+        is_own = getattr(session, "context", None) is self.context
+        return is_own and getattr(session, "is_exclusive", False)
 
     async def _run(self, current: turn.Turn) -> None:
         log.info("run started", extra={"max_iterations": current.limits.max_iterations})

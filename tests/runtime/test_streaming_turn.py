@@ -181,6 +181,87 @@ async def test_closing_waits_a_bounded_time_for_a_run_that_ignores_it(
     assert count_tasks() == before  # ... and ends
 
 
+@pytest.mark.parametrize("after", ["run_start", "step 1", "step 2"])
+async def test_a_break_cancels_the_turn_and_the_next_one_waits_for_it(after: str) -> None:
+    hangs = [True]
+
+    async def hang() -> None:
+        if hangs[0]:
+            await anyio.sleep_forever()
+
+    context = asked()
+    runtime = Runtime(context, [talker(then=hang)])
+    before = count_tasks()
+    async for event in runtime.astream():
+        if after in (event.kind, event.message):
+            break
+    assert runtime.in_flight == (
+        after != "run_start"
+    )  # it is ending; nothing was begun before the second event
+    with anyio.fail_after(5):
+        kinds = [event.kind async for event in runtime.astream(max_iterations=0)]
+    assert kinds == ["run_start", "run_end"]
+    assert context.version == 0
+    hangs[0] = False
+    assert await runtime.arun() == 1
+    assert not runtime.in_flight
+    assert count_tasks() == before
+
+
+async def test_an_error_in_the_body_of_the_loop_cancels_the_turn_too() -> None:
+    runtime = Runtime(asked(), [talker(then=anyio.sleep_forever)])
+
+    async def read() -> None:
+        async for event in runtime.astream():
+            if event.message == "step 2":
+                raise LookupError("no such page")
+
+    try:
+        await read()
+    except LookupError:
+        pass
+    else:
+        pytest.fail("the body's own error was lost")
+    with anyio.fail_after(5):
+        while runtime.in_flight:  # nobody asks for another turn
+            await anyio.lowlevel.checkpoint()
+    assert runtime.context.version == 0
+
+
+async def test_the_turn_after_a_break_waits_a_bounded_time_for_a_run_that_ignores_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(streams, "CLOSING_SECONDS", 0.05)
+    go = anyio.Event()
+
+    async def ignore() -> None:
+        with anyio.CancelScope(shield=True):
+            await go.wait()
+
+    runtime = Runtime(asked(), [talker(then=ignore)])
+    async for event in runtime.astream():
+        if event.message == "step 2":
+            await anyio.wait_all_tasks_blocked()
+            break
+    with pytest.raises(RuntimeError, match="not reentrant"):
+        await runtime.arun()
+    go.set()
+    assert await runtime.arun(max_iterations=0) == 0
+
+
+async def test_a_stream_that_is_kept_after_a_break_goes_on_and_can_be_closed() -> None:
+    runtime = Runtime(asked(), [talker()])
+    stream = runtime.astream()
+    async for event in stream:
+        if event.message == "step 0":
+            break
+    with pytest.raises(RuntimeError, match=r"not reentrant.*aclose"):
+        await runtime.arun()
+    assert [event.message async for event in stream] == ["step 1", "step 2", ""]
+    assert [event async for event in stream] == []
+    await stream.aclose()
+
+
 async def test_a_cancelled_run_ends_its_stream_with_the_cancellation() -> None:
     runtime = Runtime(asked(), [talker(then=anyio.sleep_forever)])
     errors: list[str] = []
