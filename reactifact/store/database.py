@@ -310,8 +310,14 @@ class Staging:
         self.objects = {oid: found for oid, found in self.objects.items() if oid in wanted}
         self.trees = {oid: tree for oid, tree in self.trees.items() if oid in wanted}
 
+    def forget(self, written: Iterable[Oid]) -> None:
+        """Forget objects that have been written; what was staged since then stays."""
+        for oid in written:
+            self.objects.pop(oid, None)
+            self.trees.pop(oid, None)
+
     def clear(self) -> None:
-        """Forget what was staged (it has been written)."""
+        """Forget all that is staged."""
         self.objects.clear()
         self.trees.clear()
 

@@ -84,17 +84,36 @@ class LedgerEvent:
     timestamp: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """One commit that is staged, so that it can be made again on top of what others wrote."""
+
+    entries: Mapping[str, LedgerEntry]
+    before: Mapping[str, LedgerEntry | None]  # what was known of them
+    change: str
+    when: datetime
+    message: str
+    branch: str
+    owed: list[str] | None
+
+
 @dataclass(slots=True)
 class Ledger:
-    """The ledger of one session as last read, and the entries staged on top of it."""
+    """The ledger of one session as last read, and the entries staged on top of it.
+
+    Deliveries are recorded on the event loop while a worker thread writes those before. `_lock` keeps
+    what both touch together and is held for moments; `_writing` lets one thread at a time speak to the
+    store, and is taken first.
+    """
 
     database: Database
     session: str
     head: Oid | None = None
     staged: Staging = field(init=False)
-    lock: threading.Lock = field(init=False, default_factory=threading.Lock)
+    _writing: threading.Lock = field(init=False, default_factory=threading.Lock)
+    _lock: threading.RLock = field(init=False, default_factory=threading.RLock)
     _tip: Oid | None = field(init=False, default=None)
-    _calls: list[dict[str, Any]] = field(init=False, default_factory=list)
+    _calls: list[_Call] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
         self.staged = Staging(self.database)
@@ -112,24 +131,39 @@ class Ledger:
 
     def refresh(self) -> None:
         """Read the ref again; entries that are staged go on top of what it holds now."""
+        with self._writing:
+            self._refresh()
+
+    def _refresh(self) -> None:
         head = self.database.backend.refs(self.ref).get(self.ref)
-        if head == self.head:
-            return
-        self.head = self._tip = head
-        calls, self._calls = self._calls, []
-        self.staged.clear()
-        for call in calls:
-            known = {i: joined(self.entry(i), entry) for i, entry in call["entries"].items()}
-            self.record(**{**call, "entries": known})
+        with self._lock:
+            if head == self.head:
+                return
+            calls, self._calls = self._calls, []
+            # what goes on top needs nothing of what was staged below it
+            self.staged.clear()
+            self.head = self._tip = head
+            for call in calls:
+                self._record(replace(call, entries={i: self._again(i, call) for i in call.entries}))
+
+    def _again(self, action_id: str, call: _Call) -> LedgerEntry:
+        """Return an entry of a staged commit as it is on top of what others wrote."""
+        now, ours = self.entry(action_id), call.entries[action_id]
+        if now == call.before[action_id]:
+            return ours  # nobody else touched it, so a retry stays one
+        return joined(now, ours) or ours
 
     def entry(self, action_id: str) -> LedgerEntry | None:
         """Return what is known of an action, or `None`."""
-        found = lookup(self.staged, self._root(), file_path(action_id))
-        return None if found is None else LedgerEntry.decode(self.staged.read(found.oid).data)
+        with self._lock:
+            found = lookup(self.staged, self._root(), file_path(action_id))
+            return None if found is None else LedgerEntry.decode(self.staged.read(found.oid).data)
 
     def entries(self) -> Iterator[LedgerEntry]:
-        """Yield every entry."""
-        for _, oid in walk(self.staged, self._root()):
+        """Yield every entry, as they are when the first is asked for."""
+        with self._lock:
+            files = list(walk(self.staged, self._root()))
+        for _, oid in files:
             yield LedgerEntry.decode(self.staged.read(oid).data)
 
     def record(
@@ -143,40 +177,36 @@ class Ledger:
         owed: list[str] | None = None,
     ) -> None:
         """Stage one commit that sets `entries`."""
-        self._calls.append(
-            {
-                "entries": entries,
-                "change": change,
-                "when": when,
-                "message": message,
-                "branch": branch,
-                "owed": owed,
-            }
-        )
+        with self._lock:
+            before = {action_id: self.entry(action_id) for action_id in entries}
+            self._record(_Call(entries, before, change, when, message, branch, owed))
+
+    def _record(self, call: _Call) -> None:
         edits = {
             file_path(action_id): blob_entry(self.staged.put("blob", entry.encode()))
-            for action_id, entry in entries.items()
+            for action_id, entry in call.entries.items()
         }
         parent = self._tip
         depth = 0
         if parent is not None:
             depth = require_record(self.staged, parent, self.ref).depth + 1
-        details: dict[str, Any] = {"actions": sorted(entries)}
-        if owed is not None:
-            details["owed"] = owed
+        details: dict[str, Any] = {"actions": sorted(call.entries)}
+        if call.owed is not None:
+            details["owed"] = call.owed
         record = CommitRecord(
-            change=change,
+            change=call.change,
             kind="ledger",
             session=self.session,
-            branch=branch,
+            branch=call.branch,
             author=LEDGER_AUTHOR,
-            timestamp=when.isoformat(),
-            message=message,
+            timestamp=call.when.isoformat(),
+            message=call.message,
             depth=depth,
             details=details,
         )
         root = update(self.staged, self._root(), edits)
         self._tip = make_ledger_commit(self.staged, record, root, [parent] if parent else [])
+        self._calls.append(call)
 
     @property
     def is_published(self) -> bool:
@@ -188,15 +218,16 @@ class Ledger:
 
         Runs in worker threads, one at a time. Raises `Contention` after several lost races.
         """
-        with self.lock:
+        with self._writing:
             is_ours = False
             for attempt in range(_ATTEMPTS):
-                tip, calls = self._tip, len(self._calls)
-                if tip == self.head and not is_ours:
-                    return
-                try:
+                with self._lock:
+                    tip, calls = self._tip, len(self._calls)
+                    if tip == self.head and not is_ours:
+                        return
                     update = RefUpdate(self.ref, self.head, tip)
                     objects, trees = dict(self.staged.objects), dict(self.staged.trees)
+                try:
                     self.database.write(objects, [update], trees)
                 except Contention as error:
                     if attempt == _ATTEMPTS - 1:
@@ -204,23 +235,25 @@ class Ledger:
                     self._refuse_deleted(error)
                     is_ours = self._got_through(tip, calls)
                     if not is_ours:
-                        self.refresh()
+                        self._refresh()
                     continue
-                self.head = tip
-                del self._calls[:calls]
-                if self._tip == tip:
-                    self.staged.clear()
+                with self._lock:
+                    self.head = tip
+                    del self._calls[:calls]
+                    self.staged.forget(objects)  # what was recorded since stays
+                return
 
     def _got_through(self, tip: Oid | None, calls: int) -> bool:
         """Go on from a commit of ours that the ref holds, whose write moved it and failed afterwards."""
         held = self.database.backend.refs(self.ref).get(self.ref)
-        while tip is not None and tip in self.staged.objects:
-            if tip == held:
-                self.head = held
-                del self._calls[:calls]
-                return True
-            parents = self.staged.commit(tip).parents
-            tip, calls = parents[0] if parents else None, calls - 1
+        with self._lock:
+            while tip is not None and tip in self.staged.objects:
+                if tip == held:
+                    self.head = held
+                    del self._calls[:calls]
+                    return True
+                parents = self.staged.commit(tip).parents
+                tip, calls = parents[0] if parents else None, calls - 1
         return False
 
     def _refuse_deleted(self, error: Contention) -> None:
@@ -236,18 +269,19 @@ class Ledger:
 
         Where the ledger does not hold `known` (it was staged, and lost a race), those after `moment`.
         """
-        events: list[LedgerEvent] = []
-        oid = self._tip
-        while oid is not None and oid != known:
-            record = require_record(self.staged, oid, self.ref)
-            for action_id in reversed(record.details.get("actions", [])):
-                owed = record.details.get("owed")
-                events.append(LedgerEvent(record.branch, action_id, owed, record.timestamp))
-            parents = self.staged.commit(oid).parents
-            oid = parents[0] if parents else None
-        if oid is None and known is not None:
-            events = [event for event in events if event.timestamp > moment]
-        return events[::-1]
+        with self._lock:
+            events: list[LedgerEvent] = []
+            oid = self._tip
+            while oid is not None and oid != known:
+                record = require_record(self.staged, oid, self.ref)
+                for action_id in reversed(record.details.get("actions", [])):
+                    owed = record.details.get("owed")
+                    events.append(LedgerEvent(record.branch, action_id, owed, record.timestamp))
+                parents = self.staged.commit(oid).parents
+                oid = parents[0] if parents else None
+            if oid is None and known is not None:
+                events = [event for event in events if event.timestamp > moment]
+            return events[::-1]
 
     def _root(self) -> Oid | None:
         if self._tip is None:

@@ -156,9 +156,7 @@ class Line:
         self.tip, self.record, self.fork, self._held = to.tip, to.record, to.fork, to.held
         self.draft = None if to.draft is None else replace(to.draft)
         self.state.restore(to.state)
-        for oid in list(self.objects.objects)[to.staged :]:
-            del self.objects.objects[oid]
-            self.objects.trees.pop(oid, None)
+        self.objects.forget(list(self.objects.objects)[to.staged :])
 
     # -- where the line stands -----------------------------------------------------------------
 
@@ -313,9 +311,7 @@ class Line:
         """Note that a publication is written."""
         if publication is None:
             return
-        for oid in publication.objects:
-            self.objects.objects.pop(oid, None)
-            self.objects.trees.pop(oid, None)
+        self.objects.forget(publication.objects)
         self.published, self.is_unsure = publication.tip, False
 
     def publish(self) -> None:

@@ -1,0 +1,161 @@
+"""The ledger against itself: recorded on one thread, written and read again on another."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any
+
+import pytest
+
+from reactifact.store.database import Database, Staging
+from reactifact.store.ledger import Ledger, LedgerEntry
+from reactifact.store.memory import MemoryBackend
+from reactifact.store.objects import GitObject, Oid
+from reactifact.store.protocol import RefUpdate
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def record(ledger: Ledger, *entries: LedgerEntry) -> None:
+    change = f"{len(list(ledger.entries())):032x}"
+    ledger.record(
+        {entry.action_id: entry for entry in entries}, change=change, when=NOW, message="m", branch="main"
+    )
+
+
+def entry(action_id: str, status: str = "dispatched", **facts: Any) -> LedgerEntry:
+    return LedgerEntry(action_id, status, "intent", "main", **facts)
+
+
+def stored(database: Database) -> dict[str, str]:
+    """Return what a process that opens the store anew finds, by action."""
+    ledger = Ledger(Database(database.backend), "s")
+    ledger.refresh()
+    return {found.action_id: found.status for found in ledger.entries()}
+
+
+class Watched:
+    """A lock that says when somebody has to wait for it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self.waited = threading.Event()
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            self.waited.set()
+            self._lock.acquire()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lock.release()
+
+
+class During(MemoryBackend):
+    """A backend that calls something in the middle of its next write."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.meanwhile: Any = None
+
+    def write(self, objects: Mapping[Oid, GitObject], updates: Sequence[RefUpdate] = ()) -> None:
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+        super().write(objects, updates)
+
+
+def test_a_write_takes_away_only_what_it_wrote(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = During()
+    database = Database(backend)
+    ledger = Ledger(database, "s")
+    lock = Watched()
+    ledger._lock = lock  # type: ignore[assignment]
+    record(ledger, entry("a"))
+
+    halfway, written = threading.Event(), threading.Event()
+    put_commit = Staging.put_commit
+
+    def slow(staging: Staging, commit: Any) -> Oid:
+        if threading.current_thread() is recorder:
+            halfway.set()  # its blobs and trees are staged, the commit over them is not
+            while not (written.is_set() or lock.waited.is_set()):
+                lock.waited.wait(0.01)
+        return put_commit(staging, commit)
+
+    def meanwhile() -> None:
+        recorder.start()
+        assert halfway.wait(30)
+
+    recorder = threading.Thread(target=record, args=(ledger, entry("b")))
+    monkeypatch.setattr(Staging, "put_commit", slow)
+    backend.meanwhile = meanwhile
+    ledger.write()
+    written.set()
+    recorder.join(30)
+    ledger.write()
+    assert stored(database) == {"a": "dispatched", "b": "dispatched"}
+    assert ledger.is_published
+    assert not ledger.staged.objects
+
+
+def test_what_is_recorded_during_a_write_is_left_for_the_next() -> None:
+    backend = During()
+    database = Database(backend)
+    ledger = Ledger(database, "s")
+    record(ledger, entry("a"))
+    backend.meanwhile = lambda: record(ledger, entry("b"))
+    ledger.write()
+    assert stored(database) == {"a": "dispatched"}
+    assert not ledger.is_published
+    assert {found.action_id for found in ledger.entries()} == {"a", "b"}
+    ledger.write()
+    assert stored(database) == {"a": "dispatched", "b": "dispatched"}
+    assert ledger.is_published
+
+
+def _others(database: Database, entries: Iterable[LedgerEntry]) -> None:
+    other = Ledger(database, "s")
+    other.refresh()
+    record(other, *entries)
+    other.write()
+
+
+def test_a_reading_again_waits_for_the_write_in_progress() -> None:
+    backend = During()
+    database = Database(backend)
+    ledger = Ledger(database, "s")
+    record(ledger, entry("a"))
+    reader = threading.Thread(target=ledger.refresh)
+    backend.meanwhile = reader.start
+    ledger.write()
+    reader.join(30)
+    ledger.write()
+    assert ledger.is_published
+    assert len(ledger.since(None)) == 1
+
+
+def test_a_retry_goes_on_top_of_what_others_wrote_of_other_actions() -> None:
+    database = Database(MemoryBackend())
+    _others(database, [entry("a", "failed", attempts=1)])
+    ledger = Ledger(database, "s")
+    ledger.refresh()
+    record(ledger, entry("a", "pending", attempts=1, changes=1))
+    _others(database, [entry("b")])
+    ledger.write()
+    assert stored(database) == {"a": "pending", "b": "dispatched"}
+
+
+def test_a_retry_of_what_others_delivered_meanwhile_stays_delivered() -> None:
+    database = Database(MemoryBackend())
+    _others(database, [entry("a", "failed", attempts=1)])
+    ledger = Ledger(database, "s")
+    ledger.refresh()
+    record(ledger, entry("a", "pending", attempts=1, changes=1))
+    _others(database, [entry("a")])
+    ledger.write()
+    assert stored(database) == {"a": "dispatched"}
