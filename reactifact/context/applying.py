@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from pydantic import BaseModel
+
 from ..errors import IntentConflict
 from ..store.layout import Meta
 from ..store.names import encode_name
@@ -16,6 +18,7 @@ from ..store.state import Origin
 from .commits import Write
 from .encoding import ACTION_TYPE, Encoded, action_note, check_text, encode, same_content
 from .operations import Create, Delete, Link, Operation, Unlink, Update
+from .undeclared import over_stored
 from .working import Working
 
 
@@ -38,9 +41,9 @@ def prepare(operations: Iterable[Operation], working: Working) -> list[Prepared]
         if isinstance(operation, Create):
             wish = operation.artifact_id or operation.id
             artifact_id = wish if wish is not None else working.fresh_id(type(operation.data))
-            prepared.append(Prepared(operation, artifact_id, encode(operation.data)))
+            prepared.append(_written(operation, artifact_id, operation.data, working))
         elif isinstance(operation, Update):
-            prepared.append(Prepared(operation, operation.artifact_id, encode(operation.new_data)))
+            prepared.append(_written(operation, operation.artifact_id, operation.new_data, working))
         elif isinstance(operation, Delete | Link | Unlink):
             prepared.append(Prepared(operation, operation.artifact_id))
             if isinstance(operation, Link):
@@ -52,6 +55,10 @@ def prepare(operations: Iterable[Operation], working: Working) -> list[Prepared]
             )
         encode_name(prepared[-1].artifact_id)
     return prepared
+
+
+def _written(operation: Operation, artifact_id: str, data: BaseModel, working: Working) -> Prepared:
+    return Prepared(operation, artifact_id, over_stored(encode(data), working.state, artifact_id))
 
 
 def apply(prepared: Iterable[Prepared], working: Working, origin: Origin) -> list[Write]:

@@ -8,8 +8,14 @@ knowledge. Payloads name fields by their names, never by aliases, and hold no co
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Mapping, Set
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from pathlib import PurePath
 from typing import Any, TypeVar
+from uuid import UUID
 from weakref import WeakKeyDictionary
 
 import pydantic_core
@@ -25,6 +31,7 @@ M = TypeVar("M", bound=BaseModel)
 _SHOWN = 80
 _MAX_DEPTH = 32
 _holds_sets: WeakKeyDictionary[type[BaseModel], bool] = WeakKeyDictionary()
+_has_nan_text: WeakKeyDictionary[type[BaseModel], bool] = WeakKeyDictionary()
 
 
 def encode_payload(model: BaseModel) -> bytes:
@@ -62,9 +69,18 @@ def decode_payload(model: type[M], data: bytes, *, type_id: str, revision: str |
     The migrate hook runs only when the revision differs from that of `model`. Raises
     `UnreadablePayload` when the payload does not fit the model; what a hook raises is passed on.
     """
-    if revision != types.revision_of(model) and types.has_migrate_hook(type_id):
+    if not is_of_revision(model, revision) and types.has_migrate_hook(type_id):
         return decode_dict(model, _parsed(data, type_id), type_id=type_id)
     return _validated(model, data, type_id)
+
+
+BEYOND = "+"
+"""What ends the revision of a payload that also holds fields which that revision does not declare."""
+
+
+def is_of_revision(model: type[BaseModel], revision: str | None) -> bool:
+    """Tell whether a payload of `revision` is in the present shape of `model`."""
+    return revision is not None and revision.removesuffix(BEYOND) == types.revision_of(model)
 
 
 def decode_dict(model: type[M], payload: Any, *, type_id: str) -> M:
@@ -92,28 +108,45 @@ def dump(model: BaseModel) -> Any:
 
 
 def _dumped(model: BaseModel) -> Any:
+    cls = type(model)
+    serializer = cls.__pydantic_serializer__
     try:
-        dumped = type(model).__pydantic_serializer__.to_python(
-            model, mode="json", round_trip=True, by_alias=False, warnings=False
-        )
+        if _writes_nan_as_text(cls):  # which pydantic does in JSON alone
+            data = serializer.to_json(model, round_trip=True, by_alias=False, warnings=False)
+            dumped = pydantic_core.from_json(data)
+        else:
+            dumped = serializer.to_python(model, mode="json", round_trip=True, by_alias=False, warnings=False)
     except Exception as error:  # serializers of users raise what they like
         raise _not_dumped(model, error) from error
-    return _ordered(model, dumped) if _may_hold_sets(type(model)) else dumped
+    return _ordered(model, dumped) if _may_hold_sets(cls) else dumped
 
 
-# --- sets in one order -------------------------------------------------------------------------------
+# --- what a schema says; sets in one order -------------------------------------------------------------
 
 
 def _may_hold_sets(cls: type[BaseModel]) -> bool:
-    known = _holds_sets.get(cls)
+    return _schema_says(cls, _holds_sets, lambda schema: schema.get("type") in ("set", "frozenset"))
+
+
+def _writes_nan_as_text(cls: type[BaseModel]) -> bool:
+    return _schema_says(cls, _has_nan_text, lambda schema: schema.get("ser_json_inf_nan") == "strings")
+
+
+def _schema_says(
+    cls: type[BaseModel],
+    kept: WeakKeyDictionary[type[BaseModel], bool],
+    what: Callable[[Mapping[str, Any]], bool],
+) -> bool:
+    """Tell whether a part of the schema of a class fulfils `what`; the answer is kept."""
+    known = kept.get(cls)
     if known is None:
-        known = _holds_sets[cls] = _mentions_sets(cls.__pydantic_core_schema__, set())
+        known = kept[cls] = _mentions(cls.__pydantic_core_schema__, what, set())
     return known
 
 
-def _mentions_sets(schema: Any, met: set[int]) -> bool:
+def _mentions(schema: Any, what: Callable[[Mapping[str, Any]], bool], met: set[int]) -> bool:
     if isinstance(schema, Mapping):
-        if schema.get("type") in ("set", "frozenset"):
+        if what(schema):
             return True
         inner: Any = schema.values()
     elif isinstance(schema, (list, tuple)):
@@ -123,7 +156,7 @@ def _mentions_sets(schema: Any, met: set[int]) -> bool:
     if id(schema) in met:
         return False
     met.add(id(schema))
-    return any(_mentions_sets(one, met) for one in inner)
+    return any(_mentions(one, what, met) for one in inner)
 
 
 def _ordered(value: Any, dumped: Any) -> Any:
@@ -207,9 +240,59 @@ def _location(parts: tuple[int | str, ...]) -> str:
 
 def _refusal(model: BaseModel, path: str, reason: str, way_out: str) -> PayloadError:
     name = type(model).__qualname__.rpartition("<locals>.")[2]
+    if _is_ours(model):
+        way_out = _conversion(_at(model, path))
     return PayloadError(
         f"{name}{path} cannot be stored: {reason}. {way_out[0].upper()}{way_out[1:]}. Nothing was written"
     )
+
+
+def _is_ours(model: BaseModel) -> bool:
+    """Tell whether a class is reactifact's own, so that nobody can change its fields or its config."""
+    return type(model).__module__.partition(".")[0] == __name__.partition(".")[0]
+
+
+def _at(value: Any, path: str) -> Any:
+    """Return the value at a path as refusals show it; for a key that is not a text, the key."""
+    while path:
+        for part, item in children(value):
+            if path.startswith(part):
+                if part.startswith("[") and isinstance(value, Mapping):
+                    key = next(key for key in value if part == f"[{key!r}]")
+                    if not isinstance(key, str):
+                        return {key: item}
+                value, path = item, path[len(part) :]
+                break
+        else:
+            return value
+    return value
+
+
+def _conversion(value: Any) -> str:
+    """Return how a value becomes plain JSON data before it is given to reactifact."""
+    for kinds, how in _CONVERSIONS:
+        if isinstance(value, kinds):
+            return f"what is given here is plain JSON data (texts, numbers, lists, dicts): {how}"
+    return "give plain JSON data here: texts, finite numbers, True, False, None, lists and dicts of them"
+
+
+_CONVERSIONS: tuple[tuple[Any, str], ...] = (
+    ((SecretStr, SecretBytes), "give a name, and let the dispatcher look the secret up in its resources"),
+    (BaseModel, 'pass value.model_dump(mode="json")'),
+    ((bytes, bytearray), "pass base64.b64encode(value).decode(), or value.decode() where it is text"),
+    (datetime, "pass value.isoformat(), after value.astimezone(timezone.utc) where it has a zone"),
+    ((date, time), "pass value.isoformat()"),
+    (timedelta, "pass value.total_seconds()"),
+    (Enum, "pass value.value"),
+    (float, "pass None where there is no number, or a text"),
+    ((Decimal, UUID, PurePath), "pass str(value)"),
+    ((Set, tuple, deque), "pass a list (sorted(value) for a set)"),
+    (
+        str,
+        "pass a plain text that UTF-8 can hold: str(value), decoded correctly where it comes from",
+    ),
+    (Mapping, "pass a dict whose keys are texts: {str(key): item for key, item in value.items()}"),
+)
 
 
 def _not_dumped(model: BaseModel, error: Exception) -> PayloadError:
@@ -245,7 +328,10 @@ def _not_equal(model: BaseModel, found: Difference) -> PayloadError:
 
 
 _BASE64 = 'set ser_json_bytes="base64" and val_json_bytes="base64" in the model_config of the model'
-_FINITE = "use None for a missing number, or refuse it in a validator"
+_FINITE = (
+    'set ser_json_inf_nan="strings" in the model_config of the model, use None for a missing number, or '
+    "refuse it in a validator"
+)
 _SERIALIZER = "give the field a field_serializer and a field_validator that undo each other"
 
 
@@ -257,7 +343,7 @@ def _explained(found: Difference) -> tuple[str, str]:
             "a secret is written as asterisks",
             "keep secrets in the runtime's resources, or give the field a field_serializer that reveals it",
         )
-    if isinstance(written, float) and not math.isfinite(written):
+    if isinstance(written, (float, Decimal)) and not math.isfinite(written):
         return f"JSON has no {written}", _FINITE
     came_back = f"{_shown(written)} would come back as {_shown(back)}"
     if isinstance(owner, BaseModel) and found.field is not None:
@@ -266,6 +352,18 @@ def _explained(found: Difference) -> tuple[str, str]:
         info = type(owner).model_fields.get(found.field)
         if info is not None and info.exclude:
             return f"an excluded field is not stored: {came_back}", "drop exclude from the field"
+    if found.kind == "zone":
+        return (
+            f"a time is stored with its offset and not with the zone {_shown(written.tzinfo)}: adding a day "
+            f"would give another hour where the zone changes its clocks",
+            "store the moment in UTC (value.astimezone(timezone.utc)) and the name of the zone in a field of "
+            "its own, or give the field a field_serializer and a field_validator that keep both",
+        )
+    if found.kind == "fold":
+        return (
+            f"fold={written.fold}, which of two equal clock times is meant, is not stored",
+            "store an aware time in UTC (value.astimezone(timezone.utc)), or set fold=0 if it means nothing",
+        )
     if found.kind == "order":
         return f"the order of keys is not stored: {came_back}", "use a list of pairs where the order matters"
     if found.kind == "key":

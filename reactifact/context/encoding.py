@@ -43,9 +43,14 @@ def encode(data: BaseModel) -> Encoded:
 def is_unchanged(data: BaseModel, payload: bytes) -> bool:
     """Whether a model that was read from `payload` still says the same."""
     try:
-        return _payload(data, dump_payload) == payload
+        return dumped_payload(data) == payload
     except (ReactifactError, ValueError):
         return False  # it holds now what could not be stored
+
+
+def dumped_payload(data: BaseModel) -> bytes:
+    """Return the payload bytes of a model that was read. Raises `PayloadError` when it has none."""
+    return _payload(data, dump_payload)
 
 
 def _payload(data: BaseModel, write: Callable[[BaseModel], bytes]) -> bytes:

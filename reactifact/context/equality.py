@@ -1,16 +1,18 @@
 """Where two pieces of model data differ: the test of a faithful round trip.
 
 Owns what counts as the same: the same types all the way down (`True` is not `1`), equal values, and
-private attributes. Stricter than `==`, with two exceptions that lose nothing: a zone may come back
-as its offset at that moment, and an `int` where a `float` is declared as that float.
+private attributes, and what `==` does not look at: the zone and `fold` of a time, the sign of a zero, the
+digits of a Decimal, the bound of a deque. An `int` may come back as a `float` of that value where one is
+declared. Not compared, because nothing computes with it: the label of a fixed offset, `UUID.is_safe`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections import OrderedDict
+import struct
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence, Set
-from datetime import date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta, tzinfo
 from decimal import Decimal
 from enum import Enum
 from typing import Any, Literal, NamedTuple
@@ -21,7 +23,10 @@ from pydantic import BaseModel
 MISSING: Any = type("Missing", (), {"__repr__": lambda self: "nothing"})()
 """Stands for a value that one side does not have."""
 
-_ATOMS = frozenset({str, int, bool, float, bytes, type(None), Decimal, date, timedelta, UUID})
+_ATOMS = frozenset({str, int, bool, bytes, type(None), date, timedelta, UUID})
+
+
+_PLAIN = _ATOMS | {float, Decimal, datetime, time}
 
 
 class Difference(NamedTuple):
@@ -32,7 +37,7 @@ class Difference(NamedTuple):
     back: Any
     owner: Any = None  # the model, mapping or sequence that holds the value
     field: str | None = None  # its field there, where the owner is a model
-    kind: Literal["value", "key", "order"] = "value"
+    kind: Literal["value", "key", "order", "zone", "fold"] = "value"
 
 
 def difference(written: Any, back: Any) -> Difference | None:
@@ -44,12 +49,14 @@ def difference(written: Any, back: Any) -> Difference | None:
         return Difference((), written, back)
     if kind in _ATOMS:
         return None if written == back else Difference((), written, back)
+    if kind is float or kind is Decimal:
+        return None if _digits(written) == _digits(back) else Difference((), written, back)
     if kind is list or kind is tuple:
         return _sequence(written, back)
     if isinstance(written, BaseModel):
         return _model(written, back)
     if isinstance(written, (datetime, time)):
-        return None if _same_moment(written, back) else Difference((), written, back)
+        return _time(written, back)
     if isinstance(written, Mapping):
         return _mapping(written, back)
     if isinstance(written, Set):
@@ -60,7 +67,9 @@ def difference(written: Any, back: Any) -> Difference | None:
         return _members(written, _dataclass_items(written), dict(_dataclass_items(back)))
     if _is_sequence(written):
         return _sequence(written, back)
-    return None if _equal(written, back) else Difference((), written, back)
+    if not _equal(written, back):
+        return Difference((), written, back)
+    return _attributes(written, back)
 
 
 def children(value: Any) -> Iterator[tuple[str, Any]]:
@@ -154,6 +163,9 @@ def _mapping(written: Mapping[Any, Any], back: Mapping[Any, Any]) -> Difference 
             return Difference((f"[{key!r}]",), MISSING, key, written, kind="key")
     if isinstance(written, OrderedDict) and list(written) != list(back):
         return Difference((), list(written), list(back), written, kind="order")
+    if isinstance(written, defaultdict):
+        made, other = written.default_factory, back.default_factory  # type: ignore[attr-defined]
+        return None if made == other else Difference((".default_factory",), made, other, written)
     return None
 
 
@@ -177,6 +189,8 @@ def _sequence(written: Any, back: Any) -> Difference | None:
         found = difference(value, other)
         if found is not None:
             return _inside(found, f"[{index}]", written)
+    if isinstance(written, deque) and written.maxlen != back.maxlen:
+        return Difference((".maxlen",), written.maxlen, back.maxlen, written)
     return None if len(written) == len(back) else Difference((), written, back)
 
 
@@ -185,10 +199,39 @@ def _dataclass_items(value: Any) -> Iterator[tuple[str, Any]]:
         yield field.name, getattr(value, field.name, MISSING)
 
 
-def _same_moment(written: Any, back: Any) -> bool:
+def _time(written: Any, back: Any) -> Difference | None:
     # `==` calls times in the hour that a zone repeats unequal to any other zone; the offsets tell.
     plain, other = written.replace(tzinfo=None, fold=0), back.replace(tzinfo=None, fold=0)
-    return bool(plain == other and written.utcoffset() == back.utcoffset())
+    if plain != other or written.utcoffset() != back.utcoffset():
+        return Difference((), written, back)
+    if not _is_same_zone(written.tzinfo, back.tzinfo):
+        return Difference((), written, back, kind="zone")
+    return None if written.fold == back.fold else Difference((), written, back, kind="fold")
+
+
+def _is_same_zone(written: tzinfo | None, back: tzinfo | None) -> bool:
+    """Tell whether two zones, whose offsets agree at one moment, agree at all others."""
+    if written is back or written is None or back is None:
+        return written is back
+    if written == back:
+        return True
+    # Without a moment, a zone whose offset never changes tells it, and any other one tells nothing.
+    offset = written.utcoffset(None)
+    return offset is not None and offset == back.utcoffset(None)
+
+
+def _digits(value: float | Decimal) -> Any:
+    """Return what a number is made of, so that 0.0 is not -0.0, 1.0 is not 1.00, and NaN is NaN."""
+    return struct.pack("<d", value) if isinstance(value, float) else value.as_tuple()
+
+
+def _attributes(written: Any, back: Any) -> Difference | None:
+    """Compare the plain attributes of two objects of a foreign class, whose `==` may look at none of them."""
+    ours, theirs = getattr(written, "__dict__", {}), getattr(back, "__dict__", {})
+    for name in ours.keys() & theirs.keys():  # what is cached may stand in one of them alone
+        if type(ours[name]) in _PLAIN and (found := difference(ours[name], theirs[name])) is not None:
+            return _inside(found, f".{name}", written)
+    return None
 
 
 def _equal(written: Any, back: Any) -> bool:

@@ -21,7 +21,7 @@ from ..store.state import State, Stored
 from ..store.trees import lookup
 from .artifacts import Artifact
 from .codec import decode_payload
-from .encoding import ACTION_TYPE, is_subtype, is_unchanged, other_payload
+from .encoding import ACTION_TYPE, dumped_payload, is_subtype, is_unchanged, other_payload
 from .interrupts import PendingAction
 from .relations import Relation
 from .scope import too_late
@@ -153,7 +153,7 @@ class Reading:
         if is_unchanged(artifact.data, artifact.payload):
             return
         stored = self.state.stored(artifact.id)
-        if stored is not None and not self._migrated(stored.meta):
+        if stored is not None and not self._is_as_read(artifact, stored.meta):
             self._point(artifact, stored.meta)
             raise ArtifactMutated(
                 f"the data of artifact {artifact.id!r} was changed in place; it has been read anew. "
@@ -161,9 +161,11 @@ class Reading:
                 f"context.update(id, new_data) outside"
             )
 
-    def _migrated(self, meta: Meta) -> bool:
-        """Whether the stored bytes are of another shape of the model, so that they may differ."""
-        return meta.revision != revision_of(resolve(meta.type_id))
+    def _is_as_read(self, artifact: Artifact[Any], meta: Meta) -> bool:
+        """Whether data whose stored bytes are of another shape of the model is as it was read from them."""
+        if meta.revision == revision_of(resolve(meta.type_id)) or artifact.payload is None:
+            return False
+        return is_unchanged(artifact.data, dumped_payload(self._decode(meta, artifact.payload)))
 
     def check_loaded(self) -> None:
         """Refuse in-place changes of what was read since the last check. Raises `ArtifactMutated`."""

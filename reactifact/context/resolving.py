@@ -18,10 +18,18 @@ from ..store.merge import Clash, Combined, Content, MergePlan, Version
 from ..store.state import Stored
 from .codec import decode_payload
 from .conflicts import ConflictDetail, details_of
-from .encoding import encode
+from .encoding import Encoded, encode
 from .merge_functions import CONFLICT
 from .relations import Relation
-from .types import MergeFunction, TypeNotFoundError, merge_function_of, resolve, warn_process_local
+from .types import (
+    MergeFunction,
+    TypeNotFoundError,
+    merge_function_of,
+    resolve,
+    revision_of,
+    warn_process_local,
+)
+from .undeclared import over, rest_of_both, same_as_read
 
 Policy = Literal["ours", "theirs"] | Callable[[ConflictDetail], Any]
 """How one merge settles its conflicts.
@@ -114,11 +122,14 @@ class Combiner:
                 return None
             below = self._model(model, base)
         left, right = self._model(model, ours), self._model(model, theirs)
+        keeper = self._keeper(model, base, ours, theirs)
+        if keeper is None:
+            return None  # both changed fields that this class does not declare
         try:
             result = function(below, left, right)
             if result is CONFLICT:
                 return None
-            return self.made(result, ours, f"the merge function of {ours.stored.meta.type_id!r}")
+            return self.made(result, ours, f"the merge function of {ours.stored.meta.type_id!r}", keeper)
         except Exception as error:
             error.add_note(f"raised while artifact {artifact_id!r} was merged; nothing was applied")
             raise
@@ -129,8 +140,37 @@ class Combiner:
         payload = self._objects.read(meta.payload).data
         return decode_payload(model, payload, type_id=meta.type_id, revision=meta.revision)
 
-    def made(self, model: Any, like: Version, who: str) -> Version:
+    def _encoded(self, model: type[BaseModel], version: Version) -> Encoded:
+        assert version.stored is not None
+        meta = version.stored.meta
+        return Encoded(meta.type_id, self._objects.read(meta.payload).data, meta.revision, model)
+
+    def _keeper(
+        self, model: type[BaseModel], base: Version, ours: Version, theirs: Version
+    ) -> Encoded | None:
+        """Return the side that lends a combined version the fields which the class does not declare."""
+        mine, other = self._encoded(model, ours), self._encoded(model, theirs)
+        if {mine.revision, other.revision} == {revision_of(model)}:
+            return mine  # there are none
+        return rest_of_both(None if base.stored is None else self._encoded(model, base), mine, other)
+
+    def is_same(self, one: Version, other: Version) -> bool:
+        """Tell whether two different payloads are the same data to the present class of their type."""
+        assert one.stored is not None
+        assert other.stored is not None
+        left, right = one.stored.meta, other.stored.meta
+        if left.revision == right.revision or left.type_id != right.type_id:
+            return False  # written by the same class, so their bytes tell; or renamed, which is a change
+        try:
+            model = resolve(left.type_id)
+        except TypeNotFoundError:
+            return False
+        return same_as_read(self._encoded(model, one), self._encoded(model, other))
+
+    def made(self, model: Any, like: Version, who: str, keeper: Encoded | None = None) -> Version:
         """Return a model as a version that is not stored yet; `like` lends what is not content.
+
+        `keeper` lends the fields that the class does not declare; without one it is `like`.
 
         Raises `TypeError` for what is no model, `PayloadError` for one that cannot be stored.
         """
@@ -141,6 +181,11 @@ class Combiner:
             )
         assert like.stored is not None
         encoded = encode(model)
+        known = like.stored.meta
+        if keeper is None and (known.type_id, known.revision) != (encoded.type_id, encoded.revision):
+            keeper = self._encoded(encoded.model, like)
+        if keeper is not None:
+            encoded = over(encoded, keeper, f"artifact {known.id!r}")
         if self._durable:
             warn_process_local(encoded.model)
         meta = replace(

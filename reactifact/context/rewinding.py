@@ -20,6 +20,7 @@ from .commits import Commit
 from .encoding import check_text, encode
 from .log import refuse_below_baseline
 from .operations import Create, Delete, Link, Operation, Unlink, Update
+from .undeclared import over_stored
 
 if TYPE_CHECKING:
     from .committing import Committer
@@ -146,6 +147,8 @@ def _record(commits: Committer, operation: Operation) -> dict[str, Any]:
         data = operation.data if isinstance(operation, Create) else operation.new_data
         encoded = encode(data)
         stored = None if name is None else commits.line.state.stored(name)
+        if name is not None:
+            encoded = over_stored(encoded, commits.line.state, name)
         payload = object_id("blob", encoded.payload)
         record: dict[str, Any] = {
             "type": "create" if isinstance(operation, Create) else "update",

@@ -57,6 +57,7 @@ __all__ = [
     "merge_function_of",
     "migrate_payload",
     "register",
+    "registered_revision",
     "registered_types",
     "resolve",
     "revision_of",
@@ -165,14 +166,20 @@ def revision_of(model: type[BaseModel]) -> str:
     The hash covers names, types and constraints of the stored fields, not titles, descriptions and
     aliases, so that a better docstring is no new revision.
     """
-    spec = _spec_of(model)
-    if spec is not None and spec.revision is not None:
-        return spec.revision
+    registered = registered_revision(model)
+    if registered is not None:
+        return registered
     known = registry.revisions.get(model)
     if known is None:
         known = schema_digest(model)
         registry.revisions[model] = known
     return known
+
+
+def registered_revision(model: type[BaseModel]) -> str | None:
+    """Return the revision that `model` was registered with, if any."""
+    spec = _spec_of(model)
+    return None if spec is None else spec.revision
 
 
 def is_process_local(model: type[BaseModel]) -> bool:

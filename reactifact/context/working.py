@@ -27,6 +27,7 @@ from .reading import Reading
 from .relations import Relation
 from .resources import RuntimeResources
 from .types import warn_process_local
+from .undeclared import over_stored
 
 
 class ViewSavepoint(NamedTuple):
@@ -104,7 +105,7 @@ class Working(Reading):
         if stored is None:
             return None
         live = self.artifact(stored)
-        encoded = encode(data)
+        encoded = over_stored(encode(data), self.state, artifact_id)
         if not same_content(encoded, stored.meta):
             self.write(artifact_id, encoded, origin, "update")
             self._note(Update(artifact_id, data))

@@ -19,6 +19,7 @@ from ..context.encoding import Encoded, encode
 from ..context.merge_functions import CONFLICT
 from ..context.operations import Delete
 from ..context.types import merge_function_of
+from ..context.undeclared import over
 from ..store import canonical
 from ..store.state import State, Stored
 
@@ -67,9 +68,11 @@ def _combine_one(artifact_id: str, prepared: list[Prepared], snapshot: State, li
     assert last.encoded is not None
     before = snapshot.stored(artifact_id)
     base = None if before is None else _encoded(before, snapshot, last.encoded)
-    merged = _merged(base, _encoded(now, live, last.encoded), last.encoded)
+    theirs = _encoded(now, live, last.encoded)
+    merged = _merged(base, theirs, last.encoded)
     if merged is None:
         raise RunAgain(artifact_id)
+    merged = over(merged, theirs, f"artifact {artifact_id!r}")
     # the patch itself stays as it is: it may be held, or combined again without one that failed meanwhile
     return [
         replace(item, encoded=merged) if item is last else item

@@ -55,6 +55,10 @@ class Combine(Protocol):
         """Return what the function of the type makes of two sides; `None` where it leaves a conflict."""
         ...
 
+    def is_same(self, one: Version, other: Version) -> bool:
+        """Tell whether two different payloads are the same data to the present class of their type."""
+        ...
+
 
 class Base(Protocol):
     """What a merge is compared against."""
@@ -169,12 +173,13 @@ def _plan_artifact(
     plan: MergePlan, artifact_id: str, left: Version, right: Version, base: Base, combine: Combine
 ) -> None:
     has_function = left.stored is not None and right.stored is not None and combine.has(_type(left))
-    if left.content == right.content and not has_function:
+    is_alike = _same(left, right, combine)
+    if is_alike and not has_function:
         return
     below = base.content(artifact_id)
-    if right.content == below.content:
+    if _same(right, below, combine):
         return
-    if left.content == below.content:
+    if _same(left, below, combine):
         if right.stored is None:
             plan.delete.append(artifact_id)
         else:
@@ -184,8 +189,15 @@ def _plan_artifact(
     if result is not None:
         if result.content != left.content:
             plan.combine.append(Combined(artifact_id, left, right, result))
-    elif left.content != right.content:
+    elif not is_alike:
         plan.clashes.append(Clash(artifact_id, below, left, right))
+
+
+def _same(one: Version, other: Version, combine: Combine) -> bool:
+    """Tell whether two versions hold the same: in their bytes, or as the present class reads them."""
+    if one.content == other.content:
+        return True
+    return one.stored is not None and other.stored is not None and combine.is_same(one, other)
 
 
 def _type(version: Version) -> str:
@@ -319,17 +331,18 @@ class CommonBase:
     def _folded(self, artifact_id: str, index: int, merged: Version, other: Version) -> Steps[Version]:
         both = merged.stored is not None and other.stored is not None
         has_function = both and self._combine.has(_type(merged))
-        if merged.content == other.content and not has_function:
+        is_alike = _same(merged, other, self._combine)
+        if is_alike and not has_function:
             return merged
         below = yield self._below(index)
-        if merged.content == below.content:
+        if _same(merged, below, self._combine):
             return other
-        if other.content == below.content:
+        if _same(other, below, self._combine):
             return merged
         result = _combined(artifact_id, below, merged, other, self._combine) if has_function else None
         if result is not None:
             return result
-        return merged if merged.content == other.content else Version(CONTESTED, None)
+        return merged if is_alike else Version(CONTESTED, None)
 
     def _links_of(self, source: str) -> Steps[Links]:
         if not self.roots:

@@ -172,18 +172,6 @@ def test_a_time_whose_offset_cannot_be_written_is_refused() -> None:
     assert refused(Numbers(when=local_mean_time)).startswith("Numbers.when cannot be stored: ")
 
 
-def test_the_hour_that_a_zone_repeats_keeps_its_offset() -> None:
-    berlin = zoneinfo.ZoneInfo("Europe/Berlin")
-    for fold in (0, 1):
-        when = datetime(2024, 10, 27, 2, 30, fold=fold, tzinfo=berlin)
-        assert stored(Numbers(when=when)).when.utcoffset() == when.utcoffset()
-
-
-def test_an_hour_that_a_zone_skips_keeps_its_offset() -> None:
-    when = datetime(2000, 3, 26, 2, tzinfo=zoneinfo.ZoneInfo("Europe/Berlin"))
-    assert stored(Numbers(when=when)).when.isoformat() == when.isoformat()
-
-
 def test_true_and_one_stay_apart_under_keys_and_in_sets() -> None:
     assert refused(Order(free={True: "a"})).startswith("Order.free[True] cannot be stored: ")
 
