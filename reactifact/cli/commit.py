@@ -8,7 +8,7 @@ from typing import Any
 from ..store import canonical
 from ..store.database import Database
 from ..store.ledger import Ledger
-from ..store.records import CommitRecord, operation_payload
+from ..store.records import CommitRecord, operation_payload, read_queue
 from ..store.timeline import Entry, entry
 from .common import Cell, cause, line, moment, one_line, plain, short, table
 
@@ -36,7 +36,7 @@ def describe_commit(database: Database, commit: str) -> dict[str, Any]:
         "writes": [
             {"artifact_id": write[0], "version": write[1], "op_type": write[2]} for write in record.writes
         ],
-        "queue": record.queue,
+        "queue": [{"event": one.event, "owed": one.owed} for one in read_queue(database, found.commit)],
         "deliveries": _deliveries(database, found, record),
         "fork": record.fork,
         "details": record.details,

@@ -27,10 +27,10 @@ from .applying import Prepared, apply
 from .artifacts import Artifact
 from .commits import Write
 from .encoding import check_text
-from .events import QueueEntry
 from .held import SealedResult, files_of
 from .interrupts import PendingAction
 from .merging import Merge
+from .queue import Queue
 from .resources import RuntimeResources
 from .working import Working
 
@@ -43,7 +43,7 @@ class Committer:
     def __init__(self, line: Line, resources: RuntimeResources) -> None:
         self.line = line
         self.resources = resources
-        self.queue: list[QueueEntry] = []
+        self.queue = Queue(line, line.state.roots.queue)
         self.held: list[SealedResult] = []
         durable = not isinstance(line.database.backend, MemoryBackend)
         self.working = Working(line.state, line.ledger, resources, durable=durable, branch=line.branch)
@@ -54,8 +54,9 @@ class Committer:
         """Take over the queue and the held results that the line's newest commit says."""
         line = self.line
         if line.record is not None:
-            self.queue = [QueueEntry.from_dict(entry) for entry in line.record.queue]
-            self.queue += delivery.missed(line)
+            self.queue = Queue(line, line.state.roots.queue)
+            for event, owed in delivery.missed(line):
+                self.queue.append(event, owed)
             self.held = [SealedResult.decode(data) for data in line.state.held()]
 
     @property
@@ -71,12 +72,16 @@ class Committer:
         """Return what a direct change is recorded under."""
         return Origin(self.principal, self.resources.clock.now())
 
-    def gather(self) -> list[QueueEntry]:
+    def gather(self) -> Queue:
         """Move the events of direct changes into the queue, and return the queue."""
-        if self.working.events:
-            self.queue += [QueueEntry(event) for event in self.working.events]
-            self.working.events = []
+        for event in self.working.events:
+            self.queue.append(event)
+        self.working.events = []
         return self.queue
+
+    def restart_queue(self, root: Oid | None = None) -> None:
+        """Let nothing wait, or what a stored tree says."""
+        self.queue = Queue(self.line, root)
 
     # -- commits -------------------------------------------------------------------------------
 
@@ -182,13 +187,14 @@ class Committer:
         Nothing may be awaited inside.
         """
         line, main = self.line, self.working
-        before, queue, held = line.savepoint(), list(self.queue), self.held
+        before, held = line.savepoint(), self.held
         operations, events, delivered = list(main.operations), list(main.events), main.delivered
         try:
-            yield
+            with self.queue.whole():
+                yield
         except BaseException:
             line.restore(before)
-            self.queue[:], self.held = queue, held
+            self.held = held
             main.operations, main.events, main.delivered = operations, events, delivered
             main.renew_all()
             raise
@@ -196,7 +202,7 @@ class Committer:
     def note_queue(self) -> None:
         """Let the newest commit say what the queue holds; make a commit where it cannot."""
         self.commit_direct()
-        queue = [entry.to_dict() for entry in self.gather() if entry.owed is None or entry.owed]
+        queue = self.gather().store()
         if self.line.set_queue(queue) or delivery.missed(self.line):
             self.commit_note("reactifact: note what is left to react to")
             self.line.set_queue(queue)
@@ -246,13 +252,15 @@ class Committer:
 
     def reload(self, line: Line) -> None:
         """Go on over what the store holds now: its state, its queue, its held results."""
-        self.queue, self.held = [], []
+        self.held = []
         self.replace_line(line)
         self._load_queue()
 
     def replace_line(self, line: Line) -> None:
         """Go on over another line (a reload); live artifacts show what it holds."""
-        self.line = line
+        line.is_watched = line.is_watched or self.line.is_watched
+        line.next_event = max(line.next_event, self.line.next_event)
+        self.line = self.queue.line = line
         self.working.state = line.state
         self.working.ledger = line.ledger
         self.working.operations, self.working.events = [], []

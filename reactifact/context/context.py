@@ -19,7 +19,6 @@ from ..store.line import MAIN, Line
 from ..store.memory import MemoryBackend
 from . import documents, log, merge_verbs, rewinding, versions
 from .commits import Commit
-from .events import QueueEntry
 from .live import LiveContext
 from .resolving import MergePreview, Policy
 from .resources import RuntimeResources
@@ -132,12 +131,7 @@ class Context(LiveContext):
         self._refuse_inside_an_execution("branch")
         self.commits.begin()
         self.commits.note_queue()
-        twin = Context.over(self.commits.line.fork_off(name or "fork"), self.resources)
-        twin.commits.queue = [
-            QueueEntry(entry.event, None if entry.owed is None else list(entry.owed))
-            for entry in self.commits.queue
-        ]
-        return twin
+        return Context.over(self.commits.line.fork_off(name or "fork"), self.resources)
 
     def merge(
         self,
@@ -183,7 +177,7 @@ class Context(LiveContext):
         self.commits.begin()
         self.commits.note_queue()
         twin = Context.over(self.commits.line.fork_off(self.commits.line.branch))
-        twin.commits.queue.clear()
+        twin.commits.restart_queue()
         twin.commits.hold([])
         return twin
 

@@ -16,7 +16,7 @@ from ..store.line import Line, new_change_id
 from ..store.objects import Oid
 from .artifacts import Artifact
 from .encoding import ACTION_TYPE, other_payload
-from .events import Event, EventType, QueueEntry
+from .events import Event, EventType
 from .interrupts import PendingAction
 from .working import Working
 
@@ -188,9 +188,9 @@ def rearm(working: Working, action_id: str, when: datetime) -> Artifact[PendingA
     return _record(working, changed, meta, when, f"retry {_key(action_id)}", None)
 
 
-def missed(line: Line) -> list[QueueEntry]:
-    """Return the events of deliveries that the branch's last commit does not know yet."""
-    entries: list[QueueEntry] = []
+def missed(line: Line) -> list[tuple[Event, list[str] | None]]:
+    """Return the events of deliveries that the branch's last commit does not know, and who is owed them."""
+    entries: list[tuple[Event, list[str] | None]] = []
     if line.record is None:
         return entries
     for found in line.ledger.since(line.record.ledger, line.record.timestamp):
@@ -202,7 +202,7 @@ def missed(line: Line) -> list[QueueEntry]:
             found.action_id,
             datetime.fromisoformat(found.timestamp),
         )
-        entries.append(QueueEntry(event, None if found.owed is None else list(found.owed)))
+        entries.append((event, None if found.owed is None else list(found.owed)))
     return entries
 
 

@@ -67,29 +67,3 @@ class Event:
         if data.get("timestamp"):
             event.timestamp = datetime.fromisoformat(data["timestamp"])
         return event
-
-
-@dataclass(eq=False, slots=True)
-class QueueEntry:
-    """An event in the queue and the agents that still owe it an execution.
-
-    `owed` is `None` until the event is matched for the first time. `considered` names the agents
-    that were asked (in this process; it is not stored), so that one registered later is asked too.
-    """
-
-    event: Event
-    owed: list[str] | None = None
-    considered: frozenset[str] = frozenset()
-
-    def copy(self) -> QueueEntry:
-        """Return an entry of its own for the same event."""
-        return QueueEntry(self.event, None if self.owed is None else list(self.owed), self.considered)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the entry as plain JSON types."""
-        return {"event": self.event.to_dict(), "owed": self.owed}
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> QueueEntry:
-        """Return the entry of a dictionary."""
-        return cls(Event.from_dict(data["event"]), data.get("owed"))

@@ -18,8 +18,9 @@ from . import delivery, preloading, staleness, views
 from .artifacts import Artifact
 from .codec import dump
 from .committing import Committer
-from .events import Event, EventType, QueueEntry
+from .events import Event, EventType
 from .interrupts import PendingAction, PendingQuestion
+from .queue import Queue
 from .relations import Relation
 from .resources import RuntimeResources
 from .scope import current_scope
@@ -230,7 +231,7 @@ class LiveContext:
     # -- events --------------------------------------------------------------------------------
 
     @property
-    def queue(self) -> list[QueueEntry]:
+    def queue(self) -> Queue:
         """The events and the agents still owed (for the runtime)."""
         return self.commits.gather()
 
@@ -261,13 +262,12 @@ class LiveContext:
     def drain_events(self) -> list[Event]:
         """Return the queued events and empty the queue."""
         events = self.pending_events()
-        self.commits.queue.clear()
+        self.commits.restart_queue()
         return events
 
     def consume_events(self, batch: Sequence[Event]) -> None:
         """Remove exactly these event objects from the queue."""
-        gone = {id(event) for event in batch}
-        self.commits.queue[:] = [entry for entry in self.commits.gather() if id(entry.event) not in gone]
+        self.commits.gather().remove(batch)
 
     # -- announcements -------------------------------------------------------------------------
 

@@ -41,7 +41,7 @@ def checkout(commits: Committer, version: int) -> None:
     if line.ref is not None:
         line.database.protection.require_free("check out an earlier version of", line.session, line.branch)
     go_back(commits, version, f"reactifact: check out version {version}")
-    commits.queue.clear()
+    commits.restart_queue()
     commits.hold([])
 
 
@@ -55,7 +55,7 @@ def go_back(commits: Committer, version: int, message: str, run_id: str = "") ->
     found = reset_to(line.objects, tip, version, run_id)
     commits.working.release_missing(found.roots.meta)
     line.move_to(found.commit)
-    stand = line.state.roots._replace(held=None)
+    stand = line.state.roots._replace(held=None, queue=None)
     line.state.roots = found.roots
     line.state.next_sequence = found.next_sequence
     commits.replace_line(line)

@@ -15,7 +15,8 @@ from ..store.objects import Oid
 from ..store.state import State, Stored
 from ..store.trees import compare
 from .artifacts import Artifact
-from .events import Event, EventType, QueueEntry
+from .events import Event, EventType
+from .queue import Queue
 
 if TYPE_CHECKING:
     from .working import Working
@@ -146,20 +147,19 @@ def _is_since(meta: Meta, listing: ListingRecord) -> bool:
     return meta.sequence < listing.sequence <= meta.written
 
 
-def add_events(working: Working, queue: list[QueueEntry]) -> None:
+def add_events(working: Working, queue: Queue) -> None:
     """Put the STALE events behind the UPDATED events that are not matched yet.
 
     For a context that was loaded and did not keep track until now.
     """
     known = {entry.event.artifact_id for entry in queue if entry.event.type == EventType.ARTIFACT_STALE}
-    complete: list[QueueEntry] = []
     for entry in queue:
-        complete.append(entry)
         if entry.owed is not None or entry.event.type != EventType.ARTIFACT_UPDATED:
             continue
-        for meta in dependents(working, entry.event.artifact_id):
-            if meta.id not in known:
-                known.add(meta.id)
-                event = Event(EventType.ARTIFACT_STALE, working.type_of(meta), meta.id, entry.event.timestamp)
-                complete.append(QueueEntry(event))
-    queue[:] = complete
+        stale = [meta for meta in dependents(working, entry.event.artifact_id) if meta.id not in known]
+        known.update(meta.id for meta in stale)
+        when = entry.event.timestamp
+        queue.insert_behind(
+            entry,
+            [Event(EventType.ARTIFACT_STALE, working.type_of(meta), meta.id, when) for meta in stale],
+        )

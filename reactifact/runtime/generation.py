@@ -16,8 +16,9 @@ from ..authoring.agents import Agent
 from ..context import Context
 from ..context.applying import Prepared, apply, refuse_unequal_intents
 from ..context.encoding import Encoded
-from ..context.events import EventType, QueueEntry
+from ..context.events import EventType
 from ..context.held import HeldKey, HeldResult, held_key
+from ..context.queue import QueueEntry
 from ..context.working import Working
 from ..errors import IntentConflict
 from ..store.line import new_change_id
@@ -91,18 +92,27 @@ def plan(context: Context, agents: Sequence[Agent], known: Plan | None = None) -
         context.track_staleness()
     context.commits.commit_direct()
     queue = context.queue
-    key = (context.line.change, *map(id, queue), *map(id, agents))
-    if known is not None and known.key == key:
+    if known is not None and known.key == _key(context, agents):
         return known
-    if not queue:
-        return Plan([], [], key)
+    batch = queue.active(_names(agents))
+    if not batch:
+        return Plan([], [], _key(context, agents))
     view = context.commits.new_view()
     view.is_tracking = True
     view.closed = (
         "a condition changed the context: it is asked while events are matched, and nobody applies what it "
         "changes; let a produce do it"
     )
-    return Plan(match(context, view, agents, queue), list(queue), key)
+    work = match(context, view, agents, queue, batch)
+    return Plan(work, batch, _key(context, agents))
+
+
+def _key(context: Context, agents: Sequence[Agent]) -> tuple[Any, ...]:
+    return context.line.change, context.queue.revision, *map(id, agents)
+
+
+def _names(agents: Sequence[Agent]) -> set[str]:
+    return {name for name, _ in named(agents)}
 
 
 async def execute_all(
@@ -267,19 +277,15 @@ def consume(
 
     What is owed to an agent that is not there stays too, until it is.
     """
-    present = {name for name, _ in named(agents)}
+    present, queue = _names(agents), context.queue
     left = {id(entry): absent for entry in batch if (absent := owed_to_absent(entry, present))}
     for work in owed:
         for entry in work.entries:
             left.setdefault(id(entry), []).append(work.name)
-    gone = {id(entry) for entry in batch}
-    kept: list[QueueEntry] = []
-    for entry in context.queue:
-        if id(entry) not in gone:
-            kept.append(entry)
-        elif id(entry) in left:
-            kept.append(QueueEntry(entry.event, left[id(entry)], entry.considered))
-    context.queue[:] = kept
+    for entry in batch:
+        if id(entry) in left:
+            queue.owe(entry, left[id(entry)])
+    queue.remove(entry.event for entry in batch if id(entry) not in left)
 
 
 def owed_to_absent(entry: QueueEntry, present: Collection[str]) -> list[str]:

@@ -14,7 +14,8 @@ from ..authoring.agents import Agent
 from ..authoring.triggers import Trigger
 from ..context import Context
 from ..context.commits import Read
-from ..context.events import Event, QueueEntry
+from ..context.events import Event
+from ..context.queue import Queue, QueueEntry
 from ..context.scope import Scope, entered
 from ..context.working import Working
 from ..store.layout import ListingRecord
@@ -53,9 +54,9 @@ def named(agents: Sequence[Agent]) -> list[tuple[str, Agent]]:
 
 
 def match(
-    context: Context, view: Working, agents: Sequence[Agent], queue: Sequence[QueueEntry]
+    context: Context, view: Working, agents: Sequence[Agent], queue: Queue, batch: Sequence[QueueEntry]
 ) -> list[Work]:
-    """Match every queued event; note in each entry which agents it owes; return the work.
+    """Match the events of a batch; note in the queue which agents each owes; return the work.
 
     An entry that was matched before is asked only for the agents it owes and for those that were
     not there then. Conditions see the state of `view`; what they read is noted on the work.
@@ -66,10 +67,10 @@ def match(
     debounced = _Debounced()
     scope = Scope(context, view)
     with entered(scope):
-        for entry in queue:
+        for entry in batch:
             owed = []
             for name, agent in ordered:
-                if not _is_asked(entry, name):
+                if not entry.is_asked(name):
                     continue
                 view.reads, view.listings = {}, {}
                 try:
@@ -88,7 +89,7 @@ def match(
                 work.debounced = True
                 debounced.add(work, found)
             absent = [name for name in entry.owed or () if name not in names]
-            entry.owed = owed + absent
+            queue.owe(entry, owed + absent)
             entry.considered |= names
     return sorted([*plain, *debounced.work()], key=lambda work: work.agent.priority)
 
@@ -136,9 +137,3 @@ class _Debounced:
     def work(self) -> list[Work]:
         """Return what is left, each once."""
         return list({id(work): work for work in self._last.values()}.values())
-
-
-def _is_asked(entry: QueueEntry, name: str) -> bool:
-    if entry.owed is None or name in entry.owed:
-        return True
-    return bool(entry.considered) and name not in entry.considered

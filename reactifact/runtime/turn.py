@@ -139,9 +139,8 @@ class Turn:
     def _owes_runs(self) -> bool:
         """Whether some event waits for an execution, as far as it has been matched."""
         present = self._present()
-        return any(
-            entry.owed is None or any(name in present for name in entry.owed) for entry in self.context.queue
-        )
+        waiting = self.context.queue.active(present)
+        return any(entry.owed is None or any(name in present for name in entry.owed) for entry in waiting)
 
     def _present(self) -> set[str]:
         """The names under which the queue knows the agents that are there."""
@@ -149,7 +148,7 @@ class Turn:
 
     def _has_work(self) -> bool:
         present = self._present()
-        if any(not generation.owed_to_absent(entry, present) for entry in self.context.queue):
+        if any(not generation.owed_to_absent(entry, present) for entry in self.context.queue.active(present)):
             return True
         return self._delivers_now and bool(delivery.sendable(self.context.working))
 

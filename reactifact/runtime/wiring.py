@@ -89,6 +89,7 @@ class Wiring:
         if not isinstance(agent, Agent):
             raise TypeError(f"{agent!r} is no agent: pass an Agent (see create_agent)")
         self.agents.append(agent)
+        self.context.line.is_watched = True  # from now on each event counts, of one kind or not
 
     @property
     def saves_per_commit(self) -> bool:

@@ -21,8 +21,9 @@ from ..context.interrupts import PendingAction
 from ..errors import NotAStore, ReactifactError
 from ..store import canonical, versioning
 from ..store.database import Database, Staging
+from ..store.edits import of_waiting
 from ..store.index import Indexes
-from ..store.layout import Intent, Meta, ReadRecord, Roots
+from ..store.layout import Intent, Meta, ReadRecord, Roots, Waiting
 from ..store.ledger import Ledger, LedgerEntry, joined
 from ..store.line import MAIN
 from ..store.names import branch_ref
@@ -31,6 +32,7 @@ from ..store.protocol import RefUpdate
 from ..store.published import Document, Published
 from ..store.records import CommitRecord, make_commit
 from ..store.state import Origin, State, Stored
+from ..store.trees import update
 
 _AUTHOR = "application"
 _REVISION = "0.15"  # of no model: a migrate hook, if there is one, sees what is imported
@@ -211,7 +213,8 @@ class _Import:
             depth=self._depth(parent) + 1,
             operations=built.operations,
             writes=built.writes,
-            queue=[_queued(event) for event in document["events"]] if queue else [],
+            next_event=len(document["events"]) if queue else 0,
+            is_watched=True,
             next_sequence=built.state.next_sequence,
             ledger=self.ledger.tip,
             fork=fork,
@@ -219,7 +222,10 @@ class _Import:
             baseline=version,  # what came before is not there, as after a compaction
             details={"imported": {"commits": [_plain(commit) for commit in document["commits"]]}},
         )
-        return make_commit(self.objects, record, built.state.flush(), [parent])
+        events = enumerate(document["events"] if queue else ())
+        waiting = [Waiting(_queued(event), None, order) for order, event in events]
+        files = update(self.objects, None, of_waiting(self.objects, waiting))
+        return make_commit(self.objects, record, built.state.flush()._replace(queue=files), [parent])
 
     def _depth(self, oid: Oid) -> int:
         depth = 0
@@ -393,16 +399,13 @@ def _begin(document: Document) -> str:
 
 
 def _queued(event: Document) -> dict[str, Any]:
-    """Return an event that waited as the queue holds it. Raises `ValueError` for no event."""
+    """Return an event that waited as the queue holds it. Raises `ValueError` for anything else."""
     when = event.get("timestamp") or _EPOCH
     return {
-        "event": {
-            "type": EventType(event["type"]).value,
-            "artifact_type": str(event["artifact_type"]),
-            "artifact_id": str(event["artifact_id"]),
-            "timestamp": datetime.fromisoformat(when).isoformat(),
-        },
-        "owed": None,
+        "type": EventType(event["type"]).value,
+        "artifact_type": str(event["artifact_type"]),
+        "artifact_id": str(event["artifact_id"]),
+        "timestamp": datetime.fromisoformat(when).isoformat(),
     }
 
 

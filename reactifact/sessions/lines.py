@@ -38,7 +38,8 @@ async def save_as(
         return
     twin = Context.over(await _copied(line, database, session_id, branch), context.resources)
     twin.line.is_session = is_session
-    twin.queue[:] = list(context.queue)
+    twin.line.is_watched = line.is_watched
+    twin.queue.remove_since(line.next_event)  # deliveries that the queue of `context` knows
     await _attach(twin, session_id, branch)
 
 

@@ -278,12 +278,11 @@ class SessionStore:
         meanwhile; nothing is written then.
         """
         context = await self._context(session_id, branch, resources)
-        # the queue itself: `pending_events` would look through all bookkeeping for what became stale
-        waiting = {id(entry.event): entry.event for entry in context.queue}
+        context.commits.gather()
+        first = context.line.next_event
         yield context
         context.commits.commit_edit(author=author, message=message)
-        fresh = [entry.event for entry in context.queue if id(entry.event) not in waiting]
-        context.consume_events(fresh)
+        context.queue.remove_since(first)
         await publish(context)
 
     async def _context(self, session_id: str, branch: str, resources: RuntimeResources | None) -> Context:

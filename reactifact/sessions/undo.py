@@ -11,7 +11,6 @@ from collections.abc import Iterable
 
 from ..clock import SystemClock
 from ..context import Context
-from ..context.events import QueueEntry
 from ..context.rewinding import go_back
 from ..errors import MissingObject, StoreError, UnknownRevision
 from ..store.database import Database, Objects, Staging
@@ -20,7 +19,7 @@ from ..store.line import MAIN, Line
 from ..store.objects import TREE_MODE, GitObject, Oid
 from ..store.oplog import Operation, operations, without
 from ..store.protocol import RefUpdate
-from ..store.records import CommitRecord
+from ..store.records import CommitRecord, read_roots
 from ..store.rewriting import require_free
 
 
@@ -64,7 +63,7 @@ def _undo_versions(line: Line) -> str:
     queue = _queue_before(line, oldest)
     context = Context.over(line)
     go_back(context.commits, oldest.version - 1, f"reactifact: undo {what}", newest.run_id)
-    context.commits.queue[:] = [QueueEntry.from_dict(entry) for entry in queue]
+    context.commits.restart_queue(queue)
     context.commits.hold([])
     context.commits.note_queue()
     line.publish()
@@ -88,12 +87,12 @@ def _last_versions(line: Line) -> list[CommitRecord]:
     return found
 
 
-def _queue_before(line: Line, oldest: CommitRecord) -> list[dict[str, object]]:
+def _queue_before(line: Line, oldest: CommitRecord) -> Oid | None:
     """Return the queue that the newest commit before a turn left."""
-    for _, record in first_parents(line.objects, line.tip):
+    for commit, record in first_parents(line.objects, line.tip):
         if record is not None and record.version < oldest.version and not _is_of(record, oldest.run_id):
-            return list(record.queue)
-    return []
+            return read_roots(line.objects, commit).queue
+    return None
 
 
 def _is_of(record: CommitRecord, run_id: str) -> bool:

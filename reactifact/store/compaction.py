@@ -60,7 +60,7 @@ def choose(graph: ChangeGraph, lines: Iterable[Oid], pinned: Iterable[Oid], keep
     for head in lines:
         change = graph.changes[graph.names[head]]
         floor = max(0, change.version - keep, change.baseline)
-        for name in _newest(graph, change, floor):
+        for name in _newest(graph, change, floor, keep):
             # a commit that several lines share says what all of them still have
             floors[name] = min(floor, floors.get(name, floor))
     kept |= floors.keys()
@@ -70,12 +70,17 @@ def choose(graph: ChangeGraph, lines: Iterable[Oid], pinned: Iterable[Oid], keep
     return choice
 
 
-def _newest(graph: ChangeGraph, change: Change, floor: int) -> Iterable[str]:
-    """Yield what a line keeps: its versions above a floor and the commit that stands for those before."""
+def _newest(graph: ChangeGraph, change: Change, floor: int, keep: int) -> Iterable[str]:
+    """Yield what a line keeps: its versions above a floor and the commit that stands for those before.
+
+    Of the direct changes made before there was any version, it keeps the last `keep` commits, one at least.
+    """
+    unversioned = 0
     while True:
         yield change.name
+        unversioned += change.version == 0
         below = graph.changes[change.parents[0]] if change.parents else None
-        if below is None or (0 < floor == change.version > below.version):
+        if below is None or unversioned >= max(keep, 1) or (0 < floor == change.version > below.version):
             return
         change = below
 
@@ -173,7 +178,7 @@ def rewrite(
             )
             if change_name in choice.baselines:
                 baseline = record.version
-                message = _noted(message, baseline)
+                message = _noted(message, baseline) if baseline else message
             is_other = (
                 tuple(parents) != old.parents
                 or choice.folded[change_name] != change.folded

@@ -6,10 +6,11 @@ applies the edits.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from .database import blob_entry
-from .layout import artifact_path, encode_edges, file_path, versions_path
+from .database import Staging, blob_entry
+from .layout import Waiting, artifact_path, encode_edges, file_path, versions_path, waiting_path
 from .objects import TREE_MODE, TreeEntry
 from .trees import Edits, Path, lookup, subtree
 
@@ -61,4 +62,13 @@ def of_intents(state: State) -> Edits:
     for action_id, intent in state.intents.items():
         blob = None if intent is None else state.objects.put("blob", intent.encode())
         found[file_path(action_id)] = None if blob is None else blob_entry(blob)
+    return found
+
+
+def of_waiting(objects: Staging, waiting: Iterable[Waiting]) -> dict[Path, TreeEntry | None]:
+    """Return the edits of `queue/` that put events there."""
+    found: dict[Path, TreeEntry | None] = {}
+    for one in waiting:
+        data = one.encode()
+        found[waiting_path(one, data)] = blob_entry(objects.put("blob", data))
     return found

@@ -51,7 +51,7 @@ class LineSavepoint:
     record: CommitRecord | None
     draft: Draft | None
     fork: dict[str, Any] | None
-    held: Oid | None
+    held: tuple[Oid | None, Oid | None]
     state: StateSavepoint
     staged: int  # how many objects
 
@@ -83,7 +83,9 @@ class Line:
         self.fork: dict[str, Any] | None = None
         self.is_session = False  # opened as a session, not only saved as a branch
         self.objects = Staging(database)
-        self._held: Oid | None = None  # the held results that the tip says
+        self.is_watched = False  # a runtime with agents has been over it, so that every event counts
+        self.next_event = 0  # place of the next event of the queue
+        self._left: tuple[Oid | None, Oid | None] = (None, None)  # held results and queue of the tip
         self.state = State(self.objects, Roots(), 0, Indexes())
 
     @classmethod
@@ -127,7 +129,9 @@ class Line:
         self.is_session = record.is_session
         self.draft = None
         check_state(self.objects, commit, roots, self.ref or self.branch)
-        self._held = roots.held
+        self.is_watched = self.is_watched or record.is_watched
+        self.next_event = max(self.next_event, record.next_event)
+        self._left = roots.held, roots.queue
         self.state = State(self.objects, roots, record.next_sequence, self.state.indexes)
 
     def stand_on(self, commit: Oid, published: Oid | None) -> None:
@@ -148,12 +152,12 @@ class Line:
         draft = None if self.draft is None else replace(self.draft)
         staged = len(self.objects.objects)
         return LineSavepoint(
-            self.tip, self.record, draft, self.fork, self._held, self.state.savepoint(), staged
+            self.tip, self.record, draft, self.fork, self._left, self.state.savepoint(), staged
         )
 
     def restore(self, to: LineSavepoint) -> None:
         """Drop the commits and changes since a savepoint, and the objects that were made for them."""
-        self.tip, self.record, self.fork, self._held = to.tip, to.record, to.fork, to.held
+        self.tip, self.record, self.fork, self._left = to.tip, to.record, to.fork, to.held
         self.draft = None if to.draft is None else replace(to.draft)
         self.state.restore(to.state)
         self.objects.forget(list(self.objects.objects)[to.staged :])
@@ -213,7 +217,7 @@ class Line:
         """
         if self.record is None:
             self.begin_session(datetime.fromisoformat(record.timestamp))
-        parent = self._seal([])
+        parent = self._seal(leaves_queue=False)
         parents = ((parent,) if parent else ()) + tuple(other_parents)
         versioned = record.context_version is not None
         record = replace(
@@ -230,6 +234,8 @@ class Line:
             branch=self.branch,
             fork=self.fork,
             is_session=self.is_session,
+            is_watched=self.is_watched,
+            next_event=self.next_event,
         )
         roots = self.state.flush()  # what reads may fail, and the fork is still to be told then
         self.fork = None
@@ -257,29 +263,34 @@ class Line:
             return self.record
         return require_record(self.objects, oid, "a parent")
 
-    def set_queue(self, queue: list[dict[str, Any]]) -> bool:
+    def set_queue(self, queue: Oid | None) -> bool:
         """Give the open commit its queue and what is held; return whether it needs another commit."""
-        held = self.state.roots.held
+        self.state.roots = self.state.roots._replace(queue=queue)
+        left = self.state.roots.held, queue
         if self.draft is None:
-            if self.record is None:
-                return False
-            return self.record.queue != queue or self._held != held
-        self.draft.roots = self.draft.roots._replace(held=held)
-        self.draft.record = replace(self.draft.record, queue=queue, ledger=self.ledger.tip)
+            return self.record is not None and self._left != left
+        self.draft.roots = self.draft.roots._replace(held=left[0], queue=queue)
+        self.draft.record = replace(
+            self.draft.record,
+            ledger=self.ledger.tip,
+            is_watched=self.is_watched,
+            next_event=self.next_event,
+        )
         self.record = self.draft.record
         return False
 
     def seal(self) -> Oid | None:
         """Close the open commit and return the tip."""
-        return self._seal(None)
+        return self._seal()
 
-    def _seal(self, queue: list[dict[str, Any]] | None) -> Oid | None:
+    def _seal(self, *, leaves_queue: bool = True) -> Oid | None:
+        """Close the open commit. One that another follows at once leaves no queue: that one does."""
         if self.draft is not None:
-            record = self.draft.record
-            if queue is not None:
-                record = replace(record, queue=queue)
-            self.tip = make_commit(self.objects, record, self.draft.roots, self.draft.parents)
-            self._held = self.draft.roots.held
+            record, roots = self.draft.record, self.draft.roots
+            if not leaves_queue:
+                roots = roots._replace(queue=None)
+            self.tip = make_commit(self.objects, record, roots, self.draft.parents)
+            self._left = roots.held, roots.queue
             self.record = record
             self.draft = None
         return self.tip
@@ -328,7 +339,8 @@ class Line:
         twin.tip = self.seal()
         twin.record = self.record
         twin.objects = self.objects.copy()
-        twin._held = self._held
+        twin._left = self._left
+        twin.is_watched, twin.next_event = self.is_watched, self.next_event
         twin.state = State(
             twin.objects, self.state.roots, self.state.next_sequence, self.state.indexes.copy()
         )

@@ -17,8 +17,9 @@ from ..errors import FormatTooNew, StoreError
 from . import canonical
 from .damage import refusing_damage
 from .database import Objects, Staging, blob_entry
+from .edits import of_waiting
 from .kept_versions import earlier_versions, folder_of, oldest_kept
-from .layout import BOOKKEEPING, FORMAT_VERSION, Meta, versions_path
+from .layout import BOOKKEEPING, FORMAT_VERSION, Meta, Waiting, versions_path
 from .objects import TREE_MODE, Oid, TreeEntry, object_id
 from .trees import Path, lookup, subtree, update, walk
 
@@ -41,7 +42,25 @@ class TreeStep(NamedTuple):
 DocumentStep = Callable[[dict[str, Any]], dict[str, Any]]
 """Returns a document of one format in the next."""
 
-TREE_STEPS: dict[int, TreeStep] = {}
+
+def _without_queue(record: dict[str, Any]) -> dict[str, Any]:
+    """Format 1 kept the queue in the record, and did not say whether an agent was ever registered."""
+    queue = record.get("queue", ())
+    return {**{k: v for k, v in record.items() if k != "queue"}, "next_event": len(queue), "is_watched": True}
+
+
+def _with_queue(staging: Staging, tree: Oid) -> Oid:
+    """Give each event of the queue, which stood in `commit.json`, a file of its own."""
+    entry = lookup(staging, tree, (BOOKKEEPING, RECORD_FILE))
+    queue = [] if entry is None else _decoded(staging.read(entry.oid).data).get("queue", [])
+    waiting = [Waiting(one["event"], one.get("owed"), order) for order, one in enumerate(queue)]
+    found = {(BOOKKEEPING, "queue", *path): to for path, to in of_waiting(staging, waiting).items()}
+    made = update(staging, tree, found)
+    assert made is not None
+    return made
+
+
+TREE_STEPS: dict[int, TreeStep] = {1: TreeStep(_without_queue, _with_queue)}
 """What leads from a format of commits' trees to the one after it."""
 
 DOCUMENT_STEPS: dict[int, DocumentStep] = {}

@@ -18,10 +18,10 @@ from ..errors import DamagedRef, MergedByHand, StoreError
 from . import canonical
 from .damage import refusing_damage
 from .database import Objects, Staging, blob_entry
-from .layout import ATTRIBUTES, BOOKKEEPING, Roots
+from .layout import ATTRIBUTES, BOOKKEEPING, Roots, Waiting
 from .migrations import FORMAT_FILE, RECORD_FILE, current_record, current_tree, format_file
 from .objects import TREE_MODE, CommitObject, Oid, Signature, TreeEntry
-from .trees import lookup, subtree
+from .trees import lookup, subtree, walk
 
 COMMITTER = ("reactifact", "reactifact@reactifact.invalid")
 _ROLES = {"agent": "agent", "ledger": "outbox", "root": "reactifact", "queue": "reactifact"}
@@ -29,7 +29,7 @@ _ROLES = {"agent": "agent", "ledger": "outbox", "root": "reactifact", "queue": "
 
 @dataclass(frozen=True, slots=True)
 class CommitRecord:
-    """What one commit did, and what it leaves for the next."""
+    """What one commit did, and what follows from it for the next."""
 
     change: str  # Change-Id: stable when history is squashed
     kind: str  # root, direct, agent, merge, queue, edit, ledger
@@ -51,8 +51,9 @@ class CommitRecord:
     reads: list[list[Any]] = field(default_factory=list)
     listings: list[list[Any]] = field(default_factory=list)
     writes: list[list[Any]] = field(default_factory=list)
-    queue: list[dict[str, Any]] = field(default_factory=list)
     next_sequence: int = 0
+    next_event: int = 0  # place of the next event of the queue
+    is_watched: bool = False  # a runtime with agents has been over the line
     ledger: Oid | None = None
     fork: dict[str, Any] | None = None
     is_session: bool = False  # the line was opened as a session, not only saved as a branch
@@ -83,7 +84,7 @@ def make_commit(objects: Staging, record: CommitRecord, roots: Roots, parents: S
         FORMAT_FILE: blob_entry(objects.put("blob", format_file())),
     }
     top = {".gitattributes": blob_entry(objects.put("blob", ATTRIBUTES))}
-    for name in ("meta", "versions", "held"):
+    for name in ("meta", "versions", "held", "queue"):
         _graft(hidden, name, getattr(roots, name))
     for name in ("artifacts", "relations", "outbox"):
         _graft(top, name, getattr(roots, name))
@@ -210,8 +211,16 @@ def read_roots(objects: Objects, commit: Oid, what: str = "this state") -> Roots
     tree = current_tree(objects, commit, what)
     names = ("artifacts", "relations", "outbox")
     top = [subtree(objects, tree, (name,)) for name in names]
-    hidden = [subtree(objects, tree, (BOOKKEEPING, name)) for name in ("meta", "versions", "held")]
+    hidden = [subtree(objects, tree, (BOOKKEEPING, name)) for name in ("meta", "versions", "held", "queue")]
     return Roots(*top, *hidden)
+
+
+def read_queue(objects: Objects, commit: Oid) -> list[Waiting]:
+    """Return the events that wait at a commit, in order. Raises as `read_record` does."""
+    found = [
+        Waiting.decode(objects.read(oid).data) for _, oid in walk(objects, read_roots(objects, commit).queue)
+    ]
+    return sorted(found, key=lambda one: (one.order, one.behind))
 
 
 def check_state(objects: Objects, commit: Oid, roots: Roots, what: str) -> None:

@@ -419,6 +419,7 @@ class State:
             meta=update(objects, roots.meta, meta),
             versions=update(objects, roots.versions, versions),
             held=roots.held,
+            queue=roots.queue,
         )
         self.changed, self.edges, self.intents = {}, {}, {}
         self._kept, self.taken, self._forgotten, self._reading = {}, {}, set(), set()

@@ -38,7 +38,7 @@ from reactifact.errors import FormatTooNew, StoreError
 from reactifact.sessions.moving import import_store
 from reactifact.store import canonical, migrations
 from reactifact.store.database import Database, Staging, blob_entry
-from reactifact.store.layout import BOOKKEEPING
+from reactifact.store.layout import BOOKKEEPING, FORMAT_VERSION
 from reactifact.store.migrations import format_file
 from reactifact.store.objects import Oid, TreeEntry
 from reactifact.store.protocol import RefUpdate
@@ -280,7 +280,7 @@ async def test_an_older_store_opens_through_its_step(aged: Path, steps: list[str
     await Runtime(session.context, AGENTS, session=session, dispatcher=outside).arun()
     assert outside.sent == ["notify:o3"]
     assert git(aged, "rev-parse", "refs/heads/user-1/main~1").strip() == before  # history stays as it was
-    assert format_of(aged, "refs/heads/user-1/main") == 1
+    assert format_of(aged, "refs/heads/user-1/main") == FORMAT_VERSION
     await store.aclose()
     fsck(aged)
 
@@ -346,7 +346,7 @@ async def test_without_a_step_an_older_store_is_refused_by_name(aged: Path, tmp_
 @pytest.mark.parametrize(
     ("content", "error", "match"),
     [
-        (b'{"format_version": 2}', FormatTooNew, "format_version 2.*newer"),
+        (b'{"format_version": 3}', FormatTooNew, "format_version 3.*newer"),
         (b'{"format_version": "1"}', FormatTooNew, "format_version '1'"),
         (b'{"format_version": true}', FormatTooNew, "format_version True"),
         (b'{"format_version": -3}', StoreError, "no step from -3 to -2"),
