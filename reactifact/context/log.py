@@ -13,12 +13,13 @@ from ..errors import StoreError
 from ..store import canonical
 from ..store.database import Objects
 from ..store.history import first_parents
+from ..store.index import meta_at
 from ..store.layout import ListingRecord, Meta, Roots
 from ..store.line import Line
 from ..store.objects import Oid
 from ..store.records import CommitRecord, operation_payload, read_roots, subject
 from ..store.state import State
-from ..store.trees import compare, lookup
+from ..store.trees import compare
 from .codec import decode_payload
 from .commits import Commit, Read, StoredCommit, Write
 from .encoding import ACTION_TYPE
@@ -139,7 +140,7 @@ def diff(line: Line, old: int, new: int) -> dict[str, Any]:
         now = committed_data(line.objects, right)
         if was == now:
             continue
-        artifact_id = _id_at(line.objects, before if left else after, path)
+        artifact_id = meta_at(line.objects, before if left else after, path).id
         if was is None:
             found["added"][artifact_id] = now
         elif now is None:
@@ -147,12 +148,6 @@ def diff(line: Line, old: int, new: int) -> dict[str, Any]:
         else:
             found["changed"][artifact_id] = {"old": was, "new": now}
     return {kind: dict(sorted(entries.items())) for kind, entries in found.items()}
-
-
-def _id_at(objects: Objects, roots: Roots, path: tuple[str, ...]) -> str:
-    entry = lookup(objects, roots.meta, path)
-    assert entry is not None
-    return Meta.decode(objects.read(entry.oid).data).id
 
 
 def committed_data(objects: Objects, oid: Oid | None) -> dict[str, Any] | None:

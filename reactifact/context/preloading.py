@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel
 
+from ..store.damage import tree_of
 from ..store.database import Staging, Tree
 from ..store.layout import Meta, Roots, artifact_path, file_path
 from ..store.near import Place
-from ..store.objects import TREE_MODE, GitObject, Oid, parse_tree
+from ..store.objects import TREE_MODE, GitObject, Oid
 from ..store.state import State, Stored
 from ..threads import in_thread
 from .encoding import ACTION_TYPE, check_text, is_subtype
@@ -74,7 +75,7 @@ class _Fetch:
     def tree(self, oid: Oid) -> Tree:
         """Return a tree that was read, parsed."""
         if oid not in self._trees:
-            self._trees[oid] = parse_tree(self.objects[oid].data)
+            self._trees[oid] = tree_of(oid, self.objects[oid])
         return self._trees[oid]
 
     def below(self, base: Place, root: Oid | None, is_wanted: Callable[[Place], bool]) -> Levels:

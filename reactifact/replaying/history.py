@@ -13,7 +13,7 @@ from ..errors import ReactifactError, UnknownRevision
 from ..store.database import Database
 from ..store.line import MAIN
 from ..store.names import branch_ref, is_ledger_ref, tag_ref
-from ..store.objects import Oid
+from ..store.objects import Oid, tag_target
 from ..store.revisions import find_head
 from .checked import CheckedBackend
 from .integrity import Fault, check_commit, check_ledger_commit
@@ -96,7 +96,7 @@ def _target(database: Database, oid: Oid) -> Oid:
     """Return the commit behind a ref: the tags of others are objects of their own."""
     found = database.read(oid)
     while found.kind == "tag":
-        oid = found.data[7:47].decode()
+        oid = tag_target(found.data)
         found = database.read(oid)
     return oid
 

@@ -16,7 +16,7 @@ from ..errors import MissingObject, StoreError, UnknownRevision
 from ..store.database import Database, Objects, Staging
 from ..store.history import first_parents
 from ..store.line import MAIN, Line
-from ..store.objects import TREE_MODE, GitObject, Oid
+from ..store.objects import TREE_MODE, GitObject, Oid, tag_target
 from ..store.oplog import Operation, operations, without
 from ..store.protocol import RefUpdate
 from ..store.records import CommitRecord, read_roots
@@ -175,7 +175,7 @@ def _walk(objects: Objects, start: Oid, seen: set[Oid], found: dict[Oid, GitObje
             commit = objects.commit(oid)
             waiting += [commit.tree, *commit.parents]
         elif item.kind == "tag":
-            waiting.append(item.data[7:47].decode())
+            waiting.append(tag_target(item.data))
         elif item.kind == "tree":
             for entry in objects.tree(oid).values():
                 if entry.mode == TREE_MODE or found is not None:

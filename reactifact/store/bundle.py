@@ -16,7 +16,7 @@ from ..errors import NotAStore, StoreError
 from .bare.pack import build_pack
 from .files import checked_path, os_errors, remove, sync_folder, write_all
 from .memory import MemoryBackend
-from .objects import GitObject, Oid, parse_commit, parse_tree
+from .objects import GitObject, Oid, references
 from .protocol import ObjectBackend, RefUpdate
 from .unpack import DamagedPack, unpack
 
@@ -149,13 +149,7 @@ def reachable(backend: ObjectBackend, starts: Iterable[Oid]) -> dict[Oid, GitObj
         read = backend.read_many(level)
         found.update(read)
         below: set[Oid] = set()
-        for kind, data in read.values():
-            if kind == "commit":
-                commit = parse_commit(data)
-                below.update((commit.tree, *commit.parents))
-            elif kind == "tree":
-                below.update(entry.oid for entry in parse_tree(data).values())
-            elif kind == "tag":
-                below.add(data[7:47].decode())
+        for item in read.values():
+            below.update(oid for oid, _ in references(item))
         level = below - found.keys()
     return found

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from ..threads import is_on_loop
+from .damage import commit_of, tree_of
 from .derived import Derived
 from .near import NearObjects, Place
 from .objects import (
@@ -25,8 +26,7 @@ from .objects import (
     encode_commit,
     encode_tree,
     object_id,
-    parse_commit,
-    parse_tree,
+    tag_target,
 )
 from .protection import Protection
 from .protocol import ObjectBackend, RefUpdate
@@ -126,13 +126,13 @@ class Database:
             if found is not None:
                 self._trees.move_to_end(oid)
                 return found
-        tree = parse_tree(self.read(oid).data)
+        tree = tree_of(oid, self.read(oid))
         self._keep_tree(oid, tree)
         return tree
 
     def commit(self, oid: Oid) -> CommitObject:
         """Return a parsed commit. Raises `MissingObject`."""
-        return parse_commit(self.read(oid).data)
+        return commit_of(oid, self.read(oid))
 
     def derived(self, source: Oid, make: Callable[[Staging], Oid]) -> Oid:
         """Return what `make` makes of an object, which is made once and kept."""
@@ -253,13 +253,13 @@ class Staging:
             return found
         raw = self.objects.get(oid)
         if raw is not None:
-            return parse_tree(raw.data)
+            return tree_of(oid, raw)
         near = None if self._near is None else self._near.tree(oid)
         return near if near is not None else self.below.tree(oid)
 
     def commit(self, oid: Oid) -> CommitObject:
         """Return a parsed commit, staged or stored. Raises `MissingObject`."""
-        return parse_commit(self.read(oid).data)
+        return commit_of(oid, self.read(oid))
 
     def prefetch(self, oids: Iterable[Oid]) -> None:
         """Bring stored objects into the cache in one read."""
@@ -301,7 +301,7 @@ class Staging:
             elif found.kind == "tree":
                 waiting += [entry.oid for entry in self.tree(oid).values()]
             elif found.kind == "tag":
-                waiting.append(found.data[7:47].decode())
+                waiting.append(tag_target(found.data))
         return seen
 
     def retain(self, heads: Iterable[Oid]) -> None:

@@ -11,12 +11,12 @@ import bisect
 import threading
 from dataclasses import dataclass, field
 
-from ..errors import MissingObject
+from ..errors import MissingObject, StoreError
 from .database import Objects
 from .layout import Meta, Roots, decode_edges
 from .names import decode_name, encode_name
 from .objects import Oid
-from .trees import compare, lookup, walk
+from .trees import Path, compare, lookup, walk
 
 Key = tuple[int, str]
 """(sequence, artifact id): the order of creation."""
@@ -128,7 +128,7 @@ class Indexes:
 
     def _cut_type(self, objects: Objects, roots: Roots, tree: Oid) -> str:
         path, _ = next(walk(objects, tree))
-        return _meta(objects, roots, path).type_id
+        return meta_at(objects, roots, path).type_id
 
     def order(self, objects: Objects, roots: Roots, type_id: str) -> list[Key]:
         """Return the keys of all artifacts of one type, in order. Do not change the list."""
@@ -193,10 +193,14 @@ def _copied(sets: dict[str, set[str]]) -> dict[str, set[str]]:
     return {key: set(found) for key, found in sets.items()}
 
 
-def _meta(objects: Objects, roots: Roots, path: tuple[str, ...]) -> Meta:
+def meta_at(objects: Objects, roots: Roots, path: Path) -> Meta:
+    """Return the bookkeeping of the artifact at a path. Raises `StoreError` where there is none."""
     entry = lookup(objects, roots.meta, path)
     if entry is None:
-        raise LookupError(f"{'/'.join(path)} has a payload but no bookkeeping: run reactifact doctor")
+        raise StoreError(
+            f"{'/'.join(path)!r} has a payload and no bookkeeping: it was put there by hand, or the "
+            f"bookkeeping is lost; run `reactifact doctor`, and move the branch back to a commit before it"
+        )
     return Meta.decode(objects.read(entry.oid).data)
 
 
@@ -204,7 +208,7 @@ def _built(objects: Objects, roots: Roots, tree: Oid) -> _Order:
     paths = [path for path, _ in walk(objects, tree)]
     entries = [lookup(objects, roots.meta, path) for path in paths]
     objects.prefetch(entry.oid for entry in entries if entry is not None)
-    keys = sorted((meta.sequence, meta.id) for meta in (_meta(objects, roots, p) for p in paths))
+    keys = sorted((meta.sequence, meta.id) for meta in (meta_at(objects, roots, p) for p in paths))
     return _Order(roots.meta, keys, {artifact_id: sequence for sequence, artifact_id in keys})
 
 

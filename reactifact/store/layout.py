@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from blake3 import blake3
 
 from . import canonical
-from .damage import refusing_damage
+from .damage import refusing_damage, typed
 from .names import encode_name, fan_out
 from .objects import Oid
 from .trees import Path
@@ -113,10 +113,10 @@ class Meta:
 @refusing_damage("the bookkeeping of an artifact")
 def _meta(data: bytes) -> Meta:
     record: Any = canonical.decode(data)
-    reads = tuple(ReadRecord(*read) for read in record.pop("reads", ()))
-    listings = tuple(ListingRecord(*listing) for listing in record.pop("listings", ()))
+    reads = tuple(typed(ReadRecord(*read)) for read in record.pop("reads", ()))
+    listings = tuple(typed(ListingRecord(*listing)) for listing in record.pop("listings", ()))
     known = {name: record.get(name) for name in _META_FIELDS}
-    return Meta(**known, reads=reads, listings=listings)
+    return typed(Meta(**known, reads=reads, listings=listings))
 
 
 _decoded: dict[bytes, Meta] = {}  # what was written is read back soon: by the next generation
@@ -159,8 +159,11 @@ def encode_edges(source: str, edges: Sequence[Edge]) -> bytes:
 def decode_edges(data: bytes) -> tuple[str, tuple[Edge, ...]]:
     """Return (source id, edges) of a relations file."""
     record: Any = canonical.decode(data)
-    edges = (Edge(e["relation"], e["target"], e["sequence"]) for e in record["links"])
-    return record["source"], tuple(edges)
+    edges = (typed(Edge(e["relation"], e["target"], e["sequence"])) for e in record["links"])
+    source = record["source"]
+    if not isinstance(source, str):
+        raise TypeError(f"its source is {source!r}")
+    return source, tuple(edges)
 
 
 class Intent(NamedTuple):
@@ -188,12 +191,14 @@ class Intent(NamedTuple):
     def decode(data: bytes) -> Intent:
         """Return the record of an outbox file."""
         record: Any = canonical.decode(data)
-        return Intent(
-            record["action"],
-            record["sequence"],
-            record["intent"],
-            record.get("ordering_key"),
-            record.get("simulated_at"),
+        return typed(
+            Intent(
+                record["action"],
+                record["sequence"],
+                record["intent"],
+                record.get("ordering_key"),
+                record.get("simulated_at"),
+            )
         )
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..errors import Contention, StaleSession
 from . import canonical
-from .damage import refusing_damage
+from .damage import refusing_damage, typed
 from .database import Database, Staging, blob_entry
 from .layout import file_path
 from .names import ledger_ref
@@ -57,7 +57,7 @@ class LedgerEntry:
         """Return the entry in the bytes of a ledger file."""
         record: Any = canonical.decode(data)
         record["refused"] = tuple(record.get("refused", ()))
-        return LedgerEntry(**record)
+        return typed(LedgerEntry(**record))
 
 
 def joined(ours: LedgerEntry | None, theirs: LedgerEntry | None) -> LedgerEntry | None:

@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from .database import Objects
 from .history import in_change_order, is_ancestor, merge_bases
+from .index import meta_at
 from .layout import Edge, Meta, Roots, decode_edges, file_path
 from .objects import Oid
 from .records import read_roots
@@ -213,13 +214,7 @@ def _combined(
 
 def _differing_ids(objects: Objects, one: Roots, other: Roots) -> Iterator[str]:
     for path, left, _ in compare(objects, one.artifacts, other.artifacts):
-        yield _id_at(objects, one if left is not None else other, path)
-
-
-def _id_at(objects: Objects, roots: Roots, path: tuple[str, ...]) -> str:
-    entry = lookup(objects, roots.meta, path[1:])
-    assert entry is not None, path
-    return Meta.decode(objects.read(entry.oid).data).id
+        yield meta_at(objects, one if left is not None else other, path[1:]).id
 
 
 def _changed_alike(
@@ -236,7 +231,7 @@ def _changed_alike(
             for path, _, mine in compare(objects, below, left[name].oid, (name,)):
                 if mine is None:
                     continue
-                artifact_id = _id_at(objects, ours, path)
+                artifact_id = meta_at(objects, ours, path[1:]).id
                 if not combine.has(_type(version_at(objects, ours, artifact_id))):
                     break  # all of one folder are of one type
                 other = lookup(objects, theirs.artifacts, path)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from .objects import GitObject, Oid, TreeEntry, parse_tree
+from .damage import tree_of
+from .objects import GitObject, Oid, TreeEntry
 
 Place = tuple[str, ...]
 """Where an object stood: the name of a subtree of the state, and the path below it."""
@@ -35,7 +36,7 @@ class NearObjects:
         """Return a tree that is held, parsed, or `None`."""
         found = self._trees.get(oid)
         if found is None and (raw := self._objects.get(oid)) is not None:
-            found = self._trees[oid] = parse_tree(raw.data)
+            found = self._trees[oid] = tree_of(oid, raw)
         return found
 
     def hold(self, found: Mapping[Place, Oid], objects: Mapping[Oid, GitObject]) -> None:

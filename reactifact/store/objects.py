@@ -7,10 +7,13 @@ It knows nothing of where objects live, of refs, or of what reactifact stores in
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple
+
+from ..errors import StoreError
 
 Oid = str
 """Forty lower-case hex digits: the SHA-1 that git gives an object."""
@@ -19,6 +22,9 @@ Kind = Literal["blob", "tree", "commit", "tag"]
 
 BLOB_MODE = 0o100644
 TREE_MODE = 0o040000
+_OID = re.compile(r"[0-9a-f]{40}")
+_TAGGED = re.compile(rb"object ([0-9a-f]{40})\n")
+_SECONDS = re.compile(r"-?[0-9]{1,15}")  # git itself takes anything else for 0
 _SUBMODULE_MODE = 0o160000
 _OVERHEAD = 400  # bytes that an object takes beyond its content: its id, its place, Python's headers
 
@@ -71,27 +77,43 @@ def object_id(kind: str, data: bytes) -> Oid:
 def encode_tree(entries: Mapping[str, TreeEntry]) -> bytes:
     """Encode a tree. Names are sorted as git does: a directory as if it ended in a slash."""
     ordered = sorted(entries.items(), key=_tree_order)
-    return b"".join(
-        [b"%o %b\0%b" % (mode, name.encode(), bytes.fromhex(oid)) for name, (mode, oid) in ordered]
-    )
+    return b"".join([b"%o %b\0%b" % (mode, _raw(name), bytes.fromhex(oid)) for name, (mode, oid) in ordered])
 
 
 def _tree_order(item: tuple[str, TreeEntry]) -> bytes:
     name, (mode, _) = item
-    return (name + "/" if mode == TREE_MODE else name).encode()
+    return _raw(name + "/" if mode == TREE_MODE else name)
+
+
+def _raw(name: str) -> bytes:
+    """Return the bytes of a name in a tree; one of another program's may be no UTF-8."""
+    return name.encode("utf-8", "surrogateescape")
 
 
 def parse_tree(data: bytes) -> dict[str, TreeEntry]:
-    """Parse a tree into name -> entry, in git's order."""
+    """Parse a tree into name -> entry, in git's order. Raises `StoreError` for one that is damaged."""
     entries: dict[str, TreeEntry] = {}
     position = 0
-    while position < len(data):
-        space = data.index(b" ", position)
-        end = data.index(b"\0", space)
-        name = data[space + 1 : end].decode("utf-8", "surrogateescape")
-        entries[name] = TreeEntry(int(data[position:space], 8), data[end + 1 : end + 21].hex())
-        position = end + 21
+    try:
+        while position < len(data):
+            space = data.index(b" ", position)
+            end = data.index(b"\0", space)
+            name = data[space + 1 : end].decode("utf-8", "surrogateescape")
+            entries[name] = TreeEntry(int(data[position:space], 8), data[end + 1 : end + 21].hex())
+            position = end + 21
+    except ValueError as error:
+        raise damaged(f"tree {object_id('tree', data)}", error) from error
+    if position != len(data):
+        raise damaged(f"tree {object_id('tree', data)}", ValueError("it is cut short"))
     return entries
+
+
+def damaged(what: str, error: Exception) -> StoreError:
+    """Return the error for an object that cannot be read; `what` names it."""
+    return StoreError(
+        f"{what} cannot be read ({type(error).__name__}: {error}): it was changed by hand or is damaged; "
+        f"run `git fsck`, and restore it from an earlier commit, a clone or a backup"
+    )
 
 
 def encode_commit(commit: CommitObject) -> bytes:
@@ -105,20 +127,28 @@ def encode_commit(commit: CommitObject) -> bytes:
 
 @lru_cache(maxsize=2048)
 def parse_commit(data: bytes) -> CommitObject:
-    """Parse a commit, those of other git programs included (extra headers are passed over)."""
+    """Parse a commit, those of other git programs included (extra headers are passed over).
+
+    Raises `StoreError` for one that is damaged.
+    """
     head, _, message = data.decode("utf-8", "replace").partition("\n\n")
     tree = ""
     parents: list[Oid] = []
     people: dict[str, Signature] = {}
     for line in head.split("\n"):
         key, _, value = line.partition(" ")
+        if key in ("tree", "parent") and not _OID.fullmatch(value):
+            raise damaged(f"commit {object_id('commit', data)}", ValueError(f"its {key} is {value[:60]!r}"))
         if key == "tree":
             tree = value
         elif key == "parent":
             parents.append(value)
         elif key in ("author", "committer"):
             people[key] = _parse_person(value)
-    return CommitObject(tree, tuple(parents), people["author"], people["committer"], message)
+    try:
+        return CommitObject(tree, tuple(parents), people["author"], people["committer"], message)
+    except KeyError as error:
+        raise damaged(f"commit {object_id('commit', data)}", ValueError(f"it has no {error}")) from error
 
 
 def references(item: GitObject) -> list[tuple[Oid, bool]]:
@@ -132,7 +162,14 @@ def references(item: GitObject) -> list[tuple[Oid, bool]]:
     if item.kind == "tree":
         entries = parse_tree(item.data).values()
         return [(oid, mode != TREE_MODE) for mode, oid in entries if mode != _SUBMODULE_MODE]
-    return [(item.data[7:47].decode(), False)] if item.kind == "tag" else []
+    return [(tag_target(item.data), False)] if item.kind == "tag" else []
+
+
+def tag_target(data: bytes) -> Oid:
+    """Return the id of what a tag points at. Raises `StoreError` for a tag that is damaged."""
+    if (match := _TAGGED.match(data)) is None:
+        raise damaged(f"tag {object_id('tag', data)}", ValueError("it does not say what it points at"))
+    return match[1].decode()
 
 
 def _person(who: Signature) -> str:
@@ -142,4 +179,5 @@ def _person(who: Signature) -> str:
 def _parse_person(text: str) -> Signature:
     name, _, rest = text.partition(" <")
     email, _, when = rest.partition("> ")
-    return Signature(name, email, int(when.split(" ")[0] or 0))
+    seconds = when.split(" ")[0]
+    return Signature(name, email, int(seconds) if _SECONDS.fullmatch(seconds) else 0)

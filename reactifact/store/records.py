@@ -16,7 +16,7 @@ from blake3 import blake3
 
 from ..errors import DamagedRef, MergedByHand, StoreError
 from . import canonical
-from .damage import refusing_damage
+from .damage import refusing_damage, typed
 from .database import Objects, Staging, blob_entry
 from .layout import ATTRIBUTES, BOOKKEEPING, Roots, Waiting
 from .migrations import FORMAT_FILE, RECORD_FILE, current_record, current_tree, format_file
@@ -71,7 +71,7 @@ class CommitRecord:
     def decode(data: bytes) -> CommitRecord:
         """Return the record in the bytes of a `commit.json`."""
         record: Any = canonical.decode(data)
-        return CommitRecord(**{name: record[name] for name in _FIELDS if name in record})
+        return typed(CommitRecord(**{name: record[name] for name in _FIELDS if name in record}))
 
 
 _FIELDS = tuple(f.name for f in fields(CommitRecord))

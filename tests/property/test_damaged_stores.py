@@ -1,0 +1,488 @@
+"""Damaged stores, each in its own way: whatever is asked of one is right, or an error of ours that names it.
+
+One store is built; each case damages a copy of it. Bits of files are damaged, and what stands in objects
+whose ids are right again, as whoever means it would: JSON, trees, commits, and what refs point at.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import shutil
+import sqlite3
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from pydantic import BaseModel
+
+from reactifact import (
+    Consume,
+    Context,
+    PendingAction,
+    ProduceCall,
+    Runtime,
+    SessionStore,
+    create_agent,
+    produce,
+)
+from reactifact.audit import build_report
+from reactifact.branching import BranchStore
+from reactifact.checkpoints import FileKVBackend, InMemoryKVBackend, SQLiteKVBackend
+from reactifact.errors import ReactifactError
+from reactifact.replaying.history import verify_history
+from reactifact.store.bundle import reachable
+from reactifact.store.layout import Roots
+from reactifact.store.objects import GitObject, Oid, encode_tree, object_id, parse_tree
+from reactifact.store.protocol import RefUpdate
+from reactifact.store.records import state_hash
+
+CASES = 100
+CASES_IN_FULL = 1000
+
+Objects = dict[Oid, GitObject]
+Refs = dict[str, Oid]
+Use = Callable[[SessionStore], Awaitable[Any]]
+
+
+class Job(BaseModel):
+    number: int
+    note: str = ""
+
+
+class Result(BaseModel):
+    number: int
+
+
+@produce(Result, also_creates=[PendingAction], reacts_to=Job)
+async def work(call: ProduceCall) -> None:
+    number = call.trigger.data.number
+    call.effects.act("notify", key=f"notify:{number}", payload={"number": number})
+    result = call.effects.upsert(Result(number=number), id=f"result:{number}")
+    result.link("answers", call.trigger)
+
+
+async def send(context: Context, action: Any) -> None:
+    """Deliver nothing to nobody."""
+
+
+async def refuse(context: Context, action: Any) -> None:
+    raise ConnectionError("the world is away")
+
+
+def runtime(context: Context, session: Any = None, dispatcher: Any = send) -> Runtime:
+    worker = create_agent("worker", consumes=[Consume(Job)], produces=[work])
+    return Runtime(context, agents=[worker], session=session, dispatcher=dispatcher, dispatch_errors="record")
+
+
+async def fill(store: SessionStore) -> None:
+    for name in ("a", "b"):
+        session = await store.open(name)
+        for number in range(3):
+            session.context.create(Job(number=number), id=f"job:{number}")
+            await runtime(session.context, session, send if number < 2 else refuse).arun()
+        session.context.interrupt("go on?")
+        await session.save()
+        branches = BranchStore(store.database.backend)
+        await branches.save_branch(session.context.branch(name="try"), session_id=name, name="try")
+        await branches.tag("main", "v1", session=name)
+        session.context.update("job:0", Job(number=0, note="main"))
+        session.context.create(Job(number=9), id="job:9")  # waits in the queue
+        await session.save()
+        async with store.edit(name, "try") as context:
+            context.update("job:1", Job(number=1, note="try"))
+
+
+@pytest.fixture(scope="module")
+def whole() -> tuple[Objects, Refs]:
+    """The objects and refs of the store that is damaged."""
+    backend = InMemoryKVBackend()
+    anyio.run(fill, SessionStore(backend))
+    refs = backend.refs()
+    return reachable(backend, refs.values()), refs
+
+
+# -- what is asked of a damaged store -----------------------------------------------------------
+
+
+async def read(store: SessionStore) -> dict[str, Any]:
+    found = {}
+    for name in await store.list_sessions():
+        context = await store.load_session(name)
+        if context is None:
+            continue
+        for artifact in context.list_artifacts():
+            context.version_history(artifact.id)
+            context.relations(artifact.id)
+        for commit in context.history():
+            _ = (commit.operations, commit.reads)
+        context.snapshot()
+        context.pending_events()
+        _ = (context.pending_actions, context.stale_artifacts, context.pending_questions)
+        if context.version > 1:
+            context.diff(1, context.version)
+            context.diff(context.version - 1, context.version)
+        found[name] = {artifact.id: artifact.data.model_dump() for artifact in context.list_artifacts()}
+    return found
+
+
+async def look_at_branches(store: SessionStore) -> None:
+    branches = BranchStore(store.database.backend)
+    await branches.branches()
+    await branches.tags()
+    await branches.list_branches("a")
+    await branches.log("main", session="a")
+    await branches.diff("main", "try", session="a")
+    await branches.blame("main", "job:0", session="a")
+    await branches.preview("main", "try", session="a")
+
+
+async def look_after(store: SessionStore) -> None:
+    await store.pending_sessions()
+    await store.drain(send)
+    await store.drain(send, retry_failed=True)
+
+
+async def turn(store: SessionStore) -> None:
+    session = await store.open("a")
+    session.context.create(Job(number=5), id="job:5")
+    await runtime(session.context, session).arun()
+
+
+async def merge(store: SessionStore) -> None:
+    await BranchStore(store.database.backend).merge("main", "try", session="a")
+
+
+async def rewind(store: SessionStore) -> None:
+    session = await store.open("b")
+    if session.context.version > 1:
+        session.context.checkout(session.context.version - 1)
+        await session.save()
+    await BranchStore(store.database.backend).undo("b")
+
+
+async def compact(store: SessionStore) -> None:
+    session = await store.open("a")
+    session.context.compact(keep_commits=2)
+    await session.save()
+
+
+async def audit(store: SessionStore) -> None:
+    context = await store.load_session("a")
+    if context is not None:
+        build_report(context, "result:1")
+        context.to_dict()
+
+
+async def verify(store: SessionStore) -> None:
+    assert isinstance(str(verify_history(store.database, "a")), str)
+
+
+USES: list[Use] = [read, look_at_branches, look_after, turn, merge, rewind, compact, audit, verify]
+NAMED = re.compile(r"[0-9a-f]{12}|refs/|job:|result:|notify:|action:|'[ab]'|'main'|'try'|session [ab]|/|\.db")
+
+
+async def ask(open_store: Callable[[], SessionStore], uses: list[Use], expected: Any = None) -> int:
+    """Use a store in some ways, and read it; return how often it answered with an error of ours."""
+    refused = 0
+    for use in [read, *uses]:
+        store = None
+        try:
+            store = open_store()
+            found = await use(store)
+            if use is read and expected is not None:
+                assert found == expected
+        except ReactifactError as error:
+            refused += 1
+            if not NAMED.search(str(error)):
+                raise AssertionError(f"the error names nothing: {error}") from error
+        except BaseException as error:
+            error.add_note(f"while in {use.__name__}")
+            raise
+        finally:
+            if store is not None:
+                await store.aclose()
+    return refused
+
+
+# -- damage to what objects say -----------------------------------------------------------------
+
+VALUES: list[Any] = [None, 5, -1, 2**70, 1.5, "x", "", "\u202e", [], {}, True, [1], [[]], {"x": 1}, ["x"]]
+
+
+def damaged_json(data: bytes, rng: random.Random) -> bytes:
+    try:
+        value = json.loads(data)
+    except ValueError:
+        return damaged_bytes(data, rng)
+    holder: Any = value
+    while True:
+        keys = list(holder) if isinstance(holder, dict) else list(range(len(holder)))
+        if not keys:
+            return damaged_bytes(data, rng)
+        key = rng.choice(keys)
+        if isinstance(holder[key], dict | list) and holder[key] and rng.random() < 0.7:
+            holder = holder[key]
+            continue
+        break
+    what = rng.randrange(5)
+    if what == 0:
+        del holder[key]
+    elif what == 1:
+        return (
+            json.dumps(value)
+            .replace(json.dumps(holder[key]), rng.choice(["NaN", "1e999", "[" * 5000]), 1)
+            .encode()
+        )
+    else:
+        holder[key] = rng.choice(VALUES)
+    return json.dumps(value).encode()
+
+
+def damaged_bytes(data: bytes, rng: random.Random) -> bytes:
+    changed = bytearray(data)
+    what = rng.randrange(4)
+    if what == 0 or not changed:
+        changed[rng.randrange(len(changed) + 1) :] = b""
+    elif what == 1:
+        changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
+    elif what == 2:
+        at = rng.randrange(len(changed))
+        changed[at:at] = rng.choice([b"\xff\xfe", b"\0", b"\n\n", b" ", b"{}"])
+    else:
+        at = rng.randrange(len(changed))
+        del changed[at : at + rng.randrange(1, 30)]
+    return bytes(changed)
+
+
+def damaged_tree(data: bytes, objects: Objects, rng: random.Random) -> bytes:
+    entries = parse_tree(data)
+    name = rng.choice(list(entries))
+    what = rng.randrange(5)
+    if what == 0:
+        del entries[name]
+        return encode_tree(entries)
+    if what == 1:
+        entries[name] = entries[name]._replace(oid=rng.choice(list(objects)))
+        return encode_tree(entries)
+    if what == 2:
+        return data.replace(name.encode(), b"\xff" + name.encode()[1:], 1)
+    if what == 3:
+        mode = rng.choice([0o40000, 0o100644, 0o120000, 0o160000, 0o100755])
+        entries[name] = entries[name]._replace(mode=mode)
+        return encode_tree(entries)
+    return damaged_bytes(data, rng)
+
+
+def damaged_commit(data: bytes, objects: Objects, rng: random.Random) -> bytes:
+    lines = data.split(b"\n")
+    at = rng.randrange(min(len(lines), 5))
+    what = rng.randrange(4)
+    if what == 0:
+        del lines[at]
+    elif what == 1:
+        lines[at] = lines[at].replace(b">", b"", 1)
+    elif what == 2:
+        key = lines[at].split(b" ")[0]
+        lines[at] = key + b" " + rng.choice(list(objects)).encode()
+    else:
+        return damaged_bytes(data, rng)
+    return b"\n".join(lines)
+
+
+def replaced(objects: Objects, tree: Oid, old: Oid, new: Oid) -> Oid:
+    """Return a tree in which one object stands in the place of another."""
+    if tree == old:
+        return new
+    entries = parse_tree(objects[tree].data)
+    changed = {}
+    for name, entry in entries.items():
+        oid = replaced(objects, entry.oid, old, new) if entry.mode == 0o40000 else entry.oid
+        changed[name] = entry._replace(oid=new if oid == old else oid)
+    return tree if changed == entries else put(objects, "tree", encode_tree(changed))
+
+
+def put(objects: Objects, kind: Any, data: bytes) -> Oid:
+    oid = object_id(kind, data)
+    objects[oid] = GitObject(kind, data)
+    return oid
+
+
+def inside(objects: Objects, tree: Oid) -> list[Oid]:
+    found = [tree]
+    for entry in parse_tree(objects[tree].data).values():
+        found += inside(objects, entry.oid) if entry.mode == 0o40000 else [entry.oid]
+    return found
+
+
+def signed(objects: Objects, tree: Oid, data: bytes) -> bytes:
+    """Let the message of a commit name the state that its tree has."""
+    try:
+        top = parse_tree(objects[tree].data)
+    except ValueError:
+        return data
+    roots = Roots(*(top[name].oid if name in top else None for name in ("artifacts", "relations")))
+    return re.sub(rb"\nState: [0-9a-f]+", b"\nState: " + state_hash(roots).encode(), data)
+
+
+def damage_objects(objects: Objects, refs: Refs, rng: random.Random) -> str:
+    """Damage what one branch says; return what was done."""
+    name = rng.choice(list(refs))
+    tip = refs[name]
+    if rng.random() < 0.15:
+        refs[name] = rng.choice([*objects, "0" * 40])
+        return f"{name} points at {refs[name]}"
+    if objects[tip].kind == "tag":
+        refs[name] = put(objects, "tag", damaged_bytes(objects[tip].data, rng))
+        return f"the tag {name} says {objects[refs[name]].data!r}"
+    data = objects[tip].data
+    if objects[tip].kind != "commit":
+        refs[name] = put(objects, "blob", damaged_bytes(data, rng))
+        return f"{name} is another blob"
+    if rng.random() < 0.1:
+        refs[name] = put(objects, "commit", damaged_commit(data, objects, rng))
+        return f"the commit of {name} is {objects[refs[name]].data!r}"
+    tree = data[5:45].decode()
+    victim = rng.choice(inside(objects, tree))
+    kind, old = objects[victim]
+    if kind == "tree":
+        new = damaged_tree(old, objects, rng)
+    else:
+        new = damaged_json(old, rng) if rng.random() < 0.8 else damaged_bytes(old, rng)
+    other = replaced(objects, tree, victim, put(objects, kind, new))
+    data = data.replace(tree.encode(), other.encode(), 1)
+    if rng.random() < 0.8:
+        data = signed(objects, other, data)
+    refs[name] = put(objects, "commit", data)
+    return f"in {name}, {kind} {old[:2000]!r} became {new[:2000]!r}"
+
+
+def memory_of(objects: Objects, refs: Refs) -> InMemoryKVBackend:
+    backend = InMemoryKVBackend()
+    backend.write(objects, [RefUpdate(name, None, oid) for name, oid in refs.items() if oid in objects])
+    return backend
+
+
+# -- damage to files and rows -------------------------------------------------------------------
+
+
+def damage_repository(path: Path, objects: Objects, rng: random.Random) -> tuple[str, bool]:
+    """Damage one file of a repository; return what was done, and whether the refs are as they were."""
+    what = rng.random()
+    if what < 0.2:
+        name = rng.choice(
+            [b"heads/a/main", b"heads/a/%outbox", b"heads/b/x\xff", b"heads/c/main", b"tags/a/v1"]
+        )
+        oid = rng.choice([*objects, "0" * 40, "\udcff", "ref: refs/heads/b/main", ""])
+        place = bytes(path) + b"/refs/" + name
+        Path(place.decode("utf-8", "surrogateescape")).parent.mkdir(parents=True, exist_ok=True)
+        with open(place, "wb") as file:
+            file.write(oid.encode("utf-8", "surrogateescape"))
+        return f"{name!r} holds {oid!r}", False
+    files = sorted(file for file in path.rglob("*") if file.is_file())
+    if what < 0.7:
+        files = [file for file in files if file.parent.name == "pack"]
+    file = rng.choice(files)
+    old = file.read_bytes()
+    new = damaged_bytes(old, rng) if rng.random() < 0.8 else bytes(len(old))
+    file.unlink()
+    if rng.random() < 0.95:
+        file.write_bytes(new)
+    return f"{file.relative_to(path)} was damaged: {len(old)} to {len(new)} bytes", file.parent.name == "pack"
+
+
+STATEMENTS = [
+    "UPDATE objects SET data = ? WHERE rowid = (SELECT rowid FROM objects ORDER BY random_order LIMIT 1)",
+    "UPDATE objects SET kind = ? WHERE rowid % 7 = 3",
+    "UPDATE objects SET size = ? WHERE rowid % 7 = 3",
+    "DELETE FROM objects WHERE rowid % 11 = 5 AND ? IS NOT 0",
+    "UPDATE refs SET oid = ? WHERE name = 'refs/heads/a/main'",
+    "UPDATE refs SET oid = ? WHERE name = 'refs/heads/a/%outbox'",
+    "INSERT INTO refs VALUES ('refs/heads/a/new', ?)",
+    "INSERT INTO refs VALUES ('refs/heads/\u00ff/../x', ?)",
+    "UPDATE prunes SET number = ?",
+    "DELETE FROM prunes WHERE ? IS NOT 0",
+    "INSERT INTO kv VALUES ('key', ?)",
+    "UPDATE refs SET name = ? WHERE name = 'refs/heads/b/main'",
+]
+SCHEMA = ["DROP TABLE refs", "DROP TABLE objects", "DROP TABLE prunes", "PRAGMA user_version = 0"]
+SCHEMA += ["PRAGMA user_version = 99", "PRAGMA application_id = 5", "PRAGMA user_version = 1"]
+SQL_VALUES = [b"", b"x", b"\xff" * 20, b"\0" * 20, "text", 7, -1, 2**40, 1.5, b"x\x9c" + b"\0" * 30]
+
+
+def damage_sqlite(path: Path, objects: Objects, rng: random.Random) -> tuple[str, bool]:
+    """Damage rows, tables or bytes of a SQLite file; return what was done."""
+    if rng.random() < 0.3:
+        path.write_bytes(damaged_bytes(path.read_bytes(), rng))
+        return "its bytes were damaged", False
+    connection = sqlite3.connect(path, isolation_level=None)
+    try:
+        if rng.random() < 0.2:
+            statement = rng.choice(SCHEMA)
+            connection.execute(statement)
+            return statement, False
+        statement = rng.choice(STATEMENTS).replace("random_order", f"(rowid * {rng.randrange(1, 999)}) % 101")
+        value = rng.choice([*SQL_VALUES, *(bytes.fromhex(oid) for oid in rng.sample(list(objects), 5))])
+        try:
+            connection.execute(statement, (value,))
+        except sqlite3.IntegrityError:
+            return "nothing", True
+        return f"{statement} with {value!r}", "refs" not in statement
+    finally:
+        connection.close()
+
+
+# -- the cases ----------------------------------------------------------------------------------
+
+
+def cases(config: pytest.Config) -> Iterator[tuple[random.Random, list[Use]]]:
+    """Yield what chooses the damage of each case, and what else than reading is done with the store."""
+    full = config.getoption("--full")
+    for case in range(CASES_IN_FULL if full else CASES):
+        rng = random.Random(case)
+        yield rng, USES[1:] if full else rng.sample(USES[1:], 1)
+
+
+def run(open_store: Callable[[], SessionStore], uses: list[Use], done: str, expected: Any = None) -> int:
+    try:
+        return anyio.run(ask, open_store, uses, expected)
+    except BaseException as error:
+        error.add_note(done)
+        raise
+
+
+def test_objects_that_do_not_say_what_they_should(
+    whole: tuple[Objects, Refs], pytestconfig: pytest.Config
+) -> None:
+    refused = 0
+    for rng, uses in cases(pytestconfig):
+        objects, refs = dict(whole[0]), dict(whole[1])
+        done = damage_objects(objects, refs, rng)
+        backend = memory_of(objects, refs)
+        refused += run(lambda backend=backend: SessionStore(backend), uses, done)  # type: ignore[misc]
+    assert refused > CASES // 5
+
+
+@pytest.mark.parametrize("kind", ["git", "sqlite"])
+def test_files_and_rows_that_were_damaged(
+    whole: tuple[Objects, Refs], tmp_path: Path, pytestconfig: pytest.Config, kind: str
+) -> None:
+    objects, refs = whole
+    base = tmp_path / f"base.{'git' if kind == 'git' else 'db'}"
+    backend: Any = FileKVBackend(base) if kind == "git" else SQLiteKVBackend(base)
+    backend.write(objects, [RefUpdate(name, None, oid) for name, oid in refs.items()])
+    backend.close()
+    expected = anyio.run(read, SessionStore(memory_of(objects, refs)))
+    damage = damage_repository if kind == "git" else damage_sqlite
+    copy = tmp_path / f"copy.{'git' if kind == 'git' else 'db'}"
+    refused = 0
+    for rng, uses in cases(pytestconfig):
+        (shutil.copytree if kind == "git" else shutil.copy)(base, copy)
+        done, is_same = damage(copy, objects, rng)
+        refused += run(lambda: SessionStore(copy, durability="os"), uses, done, expected if is_same else None)
+        for left in tmp_path.glob("copy.*"):
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
+    assert refused > CASES // 5
