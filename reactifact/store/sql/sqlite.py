@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
+from ...errors import StoreError
 from ..files import os_errors
 from ..locks import LockFolder
 from ..objects import GitObject, Oid
@@ -77,7 +78,7 @@ class SQLiteKVBackend(SQLBackend):
         self._prunes = 0  # how many there had been when this store was opened
         if not read_only:
             with self._file.reading() as connection:
-                self._prunes = _prunes(connection)
+                self._prunes = _prunes(connection, self.location)
 
     @property
     def location(self) -> str:
@@ -106,7 +107,7 @@ class SQLiteKVBackend(SQLBackend):
                 "INSERT INTO objects (oid, kind, size, data) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING", rows
             )
             self._step("objects stored")
-            if _prunes(connection) != self._prunes:
+            if _prunes(connection, self.location) != self._prunes:
                 require_known(objects, _known(connection, referred_beyond(objects)), self.location)
             if updates:
                 self._move(connection, objects, updates)
@@ -269,12 +270,18 @@ def _known(connection: sqlite3.Connection, oids: Iterable[Oid]) -> set[Oid]:
 
 
 def _stored(connection: sqlite3.Connection) -> set[Oid]:
-    return {row[0].hex() for row in connection.execute("SELECT oid FROM objects")}
+    rows = connection.execute("SELECT oid FROM objects WHERE typeof(oid) = 'blob'")  # only these can be read
+    return {row[0].hex() for row in rows}
 
 
-def _prunes(connection: sqlite3.Connection) -> int:
-    number: int = connection.execute("SELECT number FROM prunes").fetchone()[0]
-    return number
+def _prunes(connection: sqlite3.Connection, location: str) -> int:
+    row = connection.execute("SELECT number FROM prunes").fetchone()
+    if row is None or not isinstance(row[0], int):
+        raise StoreError(
+            f"the table prunes in {location} does not hold the number of prunes: it was changed by hand or "
+            f"is damaged; while nobody uses the store, do `DELETE FROM prunes; INSERT INTO prunes VALUES (1)`"
+        )
+    return row[0]
 
 
 def _binary(oids: Iterable[Oid]) -> list[tuple[bytes]]:
