@@ -116,6 +116,11 @@ class LockFolder:
         self._location = location
         self._made = False
 
+    @property
+    def folder(self) -> str:
+        """The path of the folder."""
+        return self._folder
+
     def take(self, name: str, wait: float) -> FileLock:
         """Take the lock called `name` (free text). Raises `SessionBusy` naming the holder."""
         digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:40]

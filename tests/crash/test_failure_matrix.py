@@ -30,7 +30,7 @@ from support import action, fsck, git
 
 from reactifact import SessionStore
 from reactifact.errors import FormatTooNew, NotAStore, ReactifactError, SessionBusy, StoreBusy, StoreError
-from reactifact.store.bare import refs
+from reactifact.store.bare import lockfile
 from reactifact.store.sql import postgres_server, sqlite_file
 
 LAB = Path(__file__).with_name("failure_lab.py")
@@ -334,20 +334,24 @@ def test_row_session_locked(kind: str, place: Any) -> None:
         fsck(place)
 
 
-def test_row_ref_lock_left_over(tmp_path: Path) -> None:
-    """a killed git left `main.lock` in `refs/heads` → nothing: it is taken away after a second"""
+def test_row_ref_lock_left_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """a killed git left `main.lock` in `refs/heads` → `StoreBusy` after ten seconds: remove that file"""
+    monkeypatch.setattr(lockfile, "LOCK_WAIT", 0.05)
     place = tmp_path / "state.git"
     trade(place)
     lock = next((place / "refs/heads").rglob("main")).with_name("main.lock")
     lock.touch()
+    with pytest.raises(StoreBusy, match=r"main.lock is held by another program.*remove that file"):
+        trade(place, 2)
+    assert lock.exists()
+    lock.unlink()
     trade(place, 2)
-    assert not lock.exists()
     fsck(place)
 
 
 def test_row_ref_lock_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """a process was suspended while it moves a ref → `StoreBusy` after ten seconds: wake it or end it"""
-    monkeypatch.setattr(refs, "LOCK_WAIT", 0.05)
+    monkeypatch.setattr(lockfile, "LOCK_WAIT", 0.05)
     place = tmp_path / "state.git"
     text = during(place, child("stop", place), StoreBusy)
     assert "refs under refs/heads/user%2f7 in" in text.lower()

@@ -16,7 +16,15 @@ import pygit2
 import pytest
 from building import MAIN, blob, commit, put
 
-from reactifact.errors import Contention, DamagedRef, MissingObject, NotAStore, SessionBusy, StoreError
+from reactifact.errors import (
+    Contention,
+    DamagedRef,
+    MissingObject,
+    NotAStore,
+    SessionBusy,
+    StoreBusy,
+    StoreError,
+)
 from reactifact.store.bare import GitBackend
 from reactifact.store.bare.maintenance import TRIGGER
 from reactifact.store.objects import GitObject, Oid
@@ -329,14 +337,82 @@ class TestRefsBesideGit:
         assert not (path / "refs/heads/s").exists()
         assert (path / "refs/heads").is_dir()
 
-    def test_a_lock_that_a_dead_git_left_is_recovered(self, path: Path) -> None:
-        backend = GitBackend(path)
+    @pytest.mark.parametrize("name", [f"{MAIN}.lock", "packed-refs.lock", "HEAD.lock"])
+    def test_a_lock_that_is_not_known_to_be_dead_is_never_broken(self, path: Path, name: str) -> None:
+        backend = GitBackend(path, lock_wait=0.05)
         first = put(backend, MAIN, "one")
-        (path / "refs/heads/s/main.lock").write_text("")
-        assert list(backend.refs()) == [MAIN]
-        second = put(backend, MAIN, "two", first)
-        assert git(path, "rev-parse", MAIN) == second
+        put(backend, "refs/heads/t/main", "other")
+        (path / name).write_text("")
+        assert list(backend.refs()) == [MAIN, "refs/heads/t/main"]
+        for _ in range(3):
+            with pytest.raises(StoreBusy, match=rf"{name} is held by another.* since .*remove that"):
+                backend.write({}, [RefUpdate(MAIN, first, None)])
+        assert (path / name).read_text() == ""
+        assert git(path, "rev-parse", MAIN) == first
+        (path / name).unlink()
+        backend.write({}, [RefUpdate(MAIN, first, None)])
         assert leftovers(path) == []
+        assert not list((path / "reactifact/locks").glob("lockfile-*"))
+
+    def test_a_held_config_is_waited_for(self, path: Path) -> None:
+        put(GitBackend(path), MAIN, "one")
+        git(path, "config", "gc.auto", "7")
+        (path / "config.lock").write_text("")
+        with pytest.raises(StoreBusy, match=r"config.lock is held by another program"):
+            GitBackend(path, lock_wait=0.05)
+        (path / "config.lock").unlink()
+        GitBackend(path)
+        assert git(path, "config", "gc.auto") == "0"
+        assert git(path, "config", "core.bare") == "true"
+
+    @pytest.mark.parametrize("step", ["ref-locked", "ref-written", "ref-renamed"])
+    @pytest.mark.parametrize("links", [True, False])
+    def test_the_lock_of_a_killed_writer_goes_with_the_next_move(
+        self, path: Path, step: str, links: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        backend = GitBackend(path, lock_wait=0.05)
+        first = put(backend, MAIN, "one")
+        second, objects = commit("two", first)
+
+        def die(name: str) -> None:
+            if name == step:
+                os._exit(0)
+
+        def refuse(*_: object) -> None:
+            raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+        if not links:
+            monkeypatch.setattr(os, "link", refuse)
+        child = os.fork()
+        if not child:
+            try:
+                backend.fault = die
+                backend.write(objects, [RefUpdate(MAIN, first, second)])
+            finally:
+                os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+        monkeypatch.undo()
+        assert (path / f"{MAIN}.lock").exists() is (step != "ref-renamed")
+        current = second if step == "ref-renamed" else first
+        assert backend.refs() == {MAIN: current}
+        third = put(backend, MAIN, "three", current)
+        assert git(path, "rev-parse", MAIN) == third
+        backend.maintain()
+        assert leftovers(path) == []
+        assert not list((path / "reactifact/locks").glob("lockfile-*"))
+
+    def test_the_lock_of_git_is_not_taken_for_that_of_a_writer_killed_while_it_waited(
+        self, path: Path
+    ) -> None:
+        backend = GitBackend(path, lock_wait=0.05)
+        first = put(backend, MAIN, "one")
+        lock = path / f"{MAIN}.lock"
+        lock.write_text("git's")
+        own = backend._git_locks._own(MAIN)  # what it left
+        Path(own).write_text("")
+        with pytest.raises(StoreBusy):
+            put(backend, MAIN, "two", first)
+        assert lock.read_text() == "git's"
 
     def test_a_lock_that_a_live_git_holds_is_respected(self, path: Path) -> None:
         backend = GitBackend(path)

@@ -23,6 +23,7 @@ from ..locks import LockFolder
 from ..objects import GitObject, Kind, Oid
 from ..protocol import Durability, RefScan, RefUpdate
 from .head import Head
+from .lockfile import GitLocks
 from .loose import read_loose
 from .maintenance import TRIGGER, PackMerger
 from .pack import build_pack
@@ -54,6 +55,9 @@ class GitBackend:
     of a write that has just been done, so that tests can kill, pause or fail there; set on the class,
     it is called for the making of the store too.
 
+    `lock_wait` is how many seconds a write waits for a lock file (`main.lock`, `packed-refs.lock`) that
+    another program holds, by default 10; then it raises `StoreBusy`.
+
     With `read_only` nothing is made or changed, not by opening either, and a write raises
     `StoreError`.
 
@@ -69,6 +73,7 @@ class GitBackend:
         durability: Durability = "full",
         create: bool = True,
         read_only: bool = False,
+        lock_wait: float | None = None,
     ) -> None:
         self._location = checked_path(path)
         self._path = Path(os.path.realpath(self._location))
@@ -90,14 +95,15 @@ class GitBackend:
         )
         self._indexes: dict[str, CheckedIndexes] = {}
         self._merger = PackMerger(self._packs, self._step)
-        self._refs = RefFolder(git_dir, self._location, self._locks, sync=self._sync, step=self._step)
-        self._head = Head(git_dir, self._refs, self._locks, sync=self._sync, step=self._step)
+        self._git_locks = GitLocks(git_dir, self._location, self._locks, sync=self._sync, wait=lock_wait)
+        self._refs = RefFolder(git_dir, self._location, self._git_locks, sync=self._sync, step=self._step)
+        self._head = Head(git_dir, self._refs, self._git_locks, sync=self._sync, step=self._step)
         self._recent = RecentObjects()
         self._mutex = threading.Lock()
         self._repository: pygit2.Repository | None = repository
         self._database: pygit2.Odb | None = None
         with os_errors(self._location, "opening"):
-            self._settled = not read_only and settle(repository, self._locks, sync=self._sync)
+            self._settled = not read_only and settle(repository, self._git_locks)
             self._count_packs()
             if not read_only and (self._packs.needs_sweep() or self._refs.needs_sweep()):
                 # What is left over does no harm: on a full or read-only disk reading must go on.
@@ -261,7 +267,7 @@ class GitBackend:
 
     def _settle(self) -> None:
         if not self._settled:
-            self._settled = settle(self.repository, self._locks, sync=self._sync)
+            self._settled = settle(self.repository, self._git_locks)
             require_settled(self._settled, self._location)
 
     def _refuse_early(self, updates: Sequence[RefUpdate]) -> None:

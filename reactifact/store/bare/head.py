@@ -8,16 +8,15 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
 
-from ...errors import DamagedRef, StoreBusy
+from ...errors import DamagedRef
 from ..files import read_plain, sync_folder
-from ..locks import LockFolder
 from ..protocol import RefUpdate
-from .lockfile import LOCK_WAIT, lock_file
+from .lockfile import GitLocks
 from .pack_folder import Step
 from .refs import RefFolder
 
+_HEAD = "HEAD"
 _BRANCHES = "refs/heads/"
 _LEDGER = "/%outbox"
 _MAIN = "/main"
@@ -27,8 +26,8 @@ _DETACHED = re.compile(rb"[0-9a-f]{40}\s*")
 class Head:
     """The `HEAD` of one repository. A detached one is left as it is."""
 
-    def __init__(self, git_dir: str, refs: RefFolder, locks: LockFolder, *, sync: bool, step: Step) -> None:
-        self._path = f"{git_dir}/HEAD"
+    def __init__(self, git_dir: str, refs: RefFolder, locks: GitLocks, *, sync: bool, step: Step) -> None:
+        self._path = f"{git_dir}/{_HEAD}"
         self._refs = refs
         self._locks = locks
         self._sync = sync
@@ -43,7 +42,7 @@ class Head:
         going = dict.fromkeys(update.name for update in branches if update.new is None)  # in order
         coming = [update.name for update in branches if update.expected is None and update.new is not None]
         if (going or coming) and self._better(going, coming) is not None:
-            with self._locked():
+            with self._locks.between_ours(_HEAD, _HEAD):
                 if (target := self._better(going, coming)) is not None:
                     self._point(target)
 
@@ -56,7 +55,7 @@ class Head:
         ]
         if not names or not self._dangles():
             return
-        with self._locked():
+        with self._locks.between_ours(_HEAD, _HEAD):
             if self._dangles() and (target := self._choose(names)) is not None:
                 self._point(target)
 
@@ -69,16 +68,6 @@ class Head:
             mains = (name for name in coming if name.endswith(_MAIN))
             return self._choose(coming, going) or next(mains, coming[0])
         return None
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        with self._locks.internal("HEAD", LOCK_WAIT) as had:
-            if not had:
-                raise StoreBusy(
-                    f"{self._path} is held by other processes for over {LOCK_WAIT:.0f} seconds; see what "
-                    f"holds them up, then retry"
-                )
-            yield
 
     def _target(self) -> str | None:
         """Return the branch that `HEAD` points at, `None` for a detached one, empty for a damaged one."""
@@ -117,7 +106,7 @@ class Head:
         yield from self._refs.walk(_BRANCHES)
 
     def _point(self, target: str) -> None:
-        with lock_file(self._path, sync=self._sync) as lock:
+        with self._locks.file(_HEAD) as lock:
             lock.write(f"ref: {target}\n".encode("utf-8", "surrogateescape"))
             lock.commit()
         if self._sync:

@@ -21,7 +21,10 @@ from typing import NamedTuple
 from ...errors import DamagedRef
 from ..files import open_plain, remove, sync_folder, write_new
 from ..objects import Oid
-from .lockfile import lock_file, lock_path
+from .lockfile import GitLocks
+
+PACKED = "packed-refs"
+"""The name of the file, and of the lock between our processes around deletions."""
 
 Stamp = tuple[int, int, int] | None
 
@@ -34,10 +37,6 @@ _PEELED = re.compile(rb"\^[0-9a-f]{40}\n")
 _NAMES = re.compile(rb"^" + _LINE, re.MULTILINE)
 _SHOWN = 60
 _OID_LENGTH = 40
-_STALE_AFTER = 5.0
-"""Seconds as in `lockfile`: git's lock here stays as it is while it reads every loose ref."""
-_MARK = b"reactifact removes a ref\n"
-"""What our lock on the file says; git's is empty."""
 
 
 class _Lines(NamedTuple):
@@ -59,8 +58,9 @@ class _Unsound(Exception):
 class PackedRefs:
     """The packed refs of one repository, as the file that stands there now has them."""
 
-    def __init__(self, git_dir: str, *, sync: bool) -> None:
-        self._path = f"{git_dir}/packed-refs"
+    def __init__(self, git_dir: str, locks: GitLocks, *, sync: bool) -> None:
+        self._path = f"{git_dir}/{PACKED}"
+        self._locks = locks
         self._sync = sync
         self._lines = _ABSENT
 
@@ -110,8 +110,7 @@ class PackedRefs:
         The caller removes the loose ref inside. A `git pack-refs` that has read it already would else
         put it into the file afterwards, and it would be back. Callers keep our other processes away.
         """
-        with lock_file(self._path, sync=self._sync, stale_after=_STALE_AFTER) as lock:
-            lock.write(_MARK)
+        with self._locks.file(PACKED):
             if self.get(name) is not None:
                 self._replace(self._all_but(_encoded(name)))
             yield
@@ -143,24 +142,10 @@ class PackedRefs:
         if self._sync:
             sync_folder(os.path.dirname(self._path))
 
-    def is_locked(self) -> bool:
-        """Tell whether anybody, alive or dead, has a lock on the file."""
-        return os.path.exists(self._lock)
-
     def sweep(self) -> None:
         """Remove the lock of a process of ours that was killed. Callers keep our other processes away."""
-        try:
-            with open(self._lock, "rb") as file:
-                is_ours = file.read(len(_MARK)) == _MARK
-        except FileNotFoundError:
-            return
-        if is_ours:
+        if self._locks.recover(PACKED):
             remove(self._part)
-            remove(self._lock)
-
-    @property
-    def _lock(self) -> str:
-        return lock_path(self._path)
 
     @property
     def _part(self) -> str:

@@ -15,31 +15,29 @@ from contextlib import suppress
 from ...errors import Contention, DamagedRef, StoreBusy
 from ..checks import name_in_the_way, parent_names
 from ..files import read_plain, refuse_links, remove, sync_folder
-from ..locks import LockFolder
 from ..objects import Oid
 from ..printable import plain
 from ..protocol import RefScan, RefUpdate
-from .lockfile import LOCK_WAIT, LockFile, lock_file
+from .lockfile import GitLocks, LockFile
 from .pack_folder import Step
-from .packed_refs import PackedRefs
+from .packed_refs import PACKED, PackedRefs
 
 _OID = re.compile(rb"[0-9a-f]{40}")
 _SYMBOLIC_DEPTH = 5
 _REMEMBERED_FOLDERS = 4096
 _SHOWN = 60
-_PACKED = "packed-refs"  # our lock around deletions
 
 
 class RefFolder:
     """The refs of one repository."""
 
-    def __init__(self, git_dir: str, location: str, locks: LockFolder, *, sync: bool, step: Step) -> None:
+    def __init__(self, git_dir: str, location: str, locks: GitLocks, *, sync: bool, step: Step) -> None:
         self._git_dir = git_dir
         self._location = location
         self._locks = locks
         self._sync = sync
         self._step = step
-        self._packed = PackedRefs(git_dir, sync=sync)
+        self._packed = PackedRefs(git_dir, locks, sync=sync)
         self._plain: set[str] = set()  # folders of refs that were seen not to be links
 
     def read(self, name: str) -> Oid | None:
@@ -115,13 +113,12 @@ class RefFolder:
 
     def needs_sweep(self) -> bool:
         """Tell whether a lock stands on `packed-refs`: a deletion in progress, git's, or a killed one's."""
-        return self._packed.is_locked()
+        return self._locks.is_locked(PACKED)
 
     def sweep(self) -> None:
         """Remove the lock on `packed-refs` that a killed deletion left, which git would not pass by."""
-        with self._locks.internal(_PACKED, 0.0) as had:
-            if had:
-                self._packed.sweep()
+        with suppress(StoreBusy), self._locks.between_ours(PACKED, PACKED, wait=0.0):
+            self._packed.sweep()
 
     def close(self) -> None:
         """Give back files; a later use opens them again."""
@@ -142,12 +139,7 @@ class RefFolder:
         be had.
         """
         folder = update.name.rpartition("/")[0]
-        with self._locks.striped(folder, LOCK_WAIT) as had:
-            if not had:
-                raise StoreBusy(
-                    f"refs under {folder} in {self._location} are being moved by other processes for "
-                    f"over {LOCK_WAIT:.0f} seconds; see what holds them up, then retry"
-                )
+        with self._locks.between_ours(folder, f"refs under {folder}", striped=True):
             self.require(update, self.read(update.name))
             if update.expected is None and update.new is not None:
                 self._make_way(update.name)
@@ -156,7 +148,7 @@ class RefFolder:
 
     def _swap(self, update: RefUpdate) -> None:
         path = f"{self._git_dir}/{update.name}"
-        with lock_file(path, sync=self._sync) as lock:
+        with self._locks.file(update.name) as lock:
             self._step("ref-locked")
             # git may have moved it until we had its lock
             self.require(update, self.read(update.name))
@@ -178,17 +170,11 @@ class RefFolder:
     def _delete(self, name: str) -> None:
         path = f"{self._git_dir}/{name}"
         # The packed one first: without its loose ref it would show an old value.
-        with self._locks.internal(_PACKED, LOCK_WAIT) as had:
-            if not had:
-                raise StoreBusy(
-                    f"packed-refs of {self._location} is held by other processes for over "
-                    f"{LOCK_WAIT:.0f} seconds; see what holds them up, then retry"
-                )
-            with self._packed.without(name):
-                self._step("ref-unpacked")
-                remove(path)
-                if self._sync:
-                    sync_folder(os.path.dirname(path))
+        with self._locks.between_ours(PACKED, PACKED), self._packed.without(name):
+            self._step("ref-unpacked")
+            remove(path)
+            if self._sync:
+                sync_folder(os.path.dirname(path))
         self._step("ref-removed")
 
     def _make_way(self, name: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import tempfile
 from pathlib import Path
 
 import pygit2
@@ -16,8 +17,7 @@ from pygit2.enums import RepositoryOpenFlag
 
 from ...errors import NotAStore, StoreError
 from ..files import make_folders, os_errors, refuse_links, sync_folder, write_new
-from ..locks import LockFolder
-from .lockfile import LOCK_WAIT, lock_file
+from .lockfile import GitLocks
 from .pack_folder import Step
 
 ATTRIBUTES = ("* -text -merge", ".reactifact/** -diff linguist-generated")
@@ -72,7 +72,7 @@ def open_repository(path: Path, location: str, *, create: bool, sync: bool, step
     return _open(path, location)
 
 
-def settle(repository: pygit2.Repository, locks: LockFolder, *, sync: bool) -> bool:
+def settle(repository: pygit2.Repository, locks: GitLocks) -> bool:
     """See to it that settings and attributes are there.
 
     Returns false when they are missing and the store is read-only: reading needs none of them.
@@ -83,12 +83,15 @@ def settle(repository: pygit2.Repository, locks: LockFolder, *, sync: bool) -> b
     if not os.access(git_dir, os.W_OK):
         return False
     try:
-        with locks.internal("settings", LOCK_WAIT):
-            config = pygit2.Config(str(git_dir / "config"))
-            for name in _missing_settings(git_dir):
-                config[name] = SETTINGS[name]
+        with locks.between_ours("settings", "the settings"):
+            if names := _missing_settings(git_dir):
+                with locks.file("config") as lock:
+                    lock.write(_with_settings(git_dir, names))
+                    lock.commit()
             if missing := _missing_attributes(git_dir):
-                _add_attributes(git_dir, missing, sync=sync)
+                with locks.file("info/attributes") as lock:
+                    lock.write(_with_attributes(git_dir, missing))
+                    lock.commit()
     except OSError as error:
         if error.errno in _READ_ONLY:
             return False
@@ -230,17 +233,25 @@ def _missing_attributes(git_dir: Path) -> list[str]:
     return [line for line in ATTRIBUTES if line not in present]
 
 
-def _add_attributes(git_dir: Path, missing: list[str], *, sync: bool) -> None:
-    path = git_dir / "info/attributes"
+def _with_settings(git_dir: Path, names: list[str]) -> bytes:
+    """Return the content of `config` with our settings. Libgit2 edits a copy, under no lock of git's."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "config"
+        copy.write_bytes((git_dir / "config").read_bytes())
+        config = pygit2.Config(str(copy))
+        for name in names:
+            config[name] = SETTINGS[name]
+        return copy.read_bytes()
+
+
+def _with_attributes(git_dir: Path, missing: list[str]) -> bytes:
     try:
-        present = path.read_bytes()
+        present = (git_dir / "info/attributes").read_bytes()
     except FileNotFoundError:
         present = b""
     if present and not present.endswith(b"\n"):
         present += b"\n"
-    with lock_file(str(path), sync=sync) as lock:
-        lock.write(present + "".join(f"{line}\n" for line in missing).encode())
-        lock.commit()
+    return present + "".join(f"{line}\n" for line in missing).encode()
 
 
 def require_settled(settled: bool, location: str) -> None:
