@@ -45,6 +45,21 @@ _OF_THE_TURN = ("budget", "budget_deadline", "budget_tracker")
 _INTERNAL = ("additional", "_typed", "_in_progress")
 _WHO_SETS = "the runtime keeps it; choose another name, or pass budget= to the Runtime or to arun"
 
+_TRACE_TRUNCATE = 1500
+
+_NOT_DONE = {
+    "sources": "nothing looks into a registry of sources; register yours under its type",
+    "context_builder": "nothing asks it; call yours in the produce",
+    "verification_threshold": "nothing is verified against it; compare in the produce",
+    "redactor": "nothing is redacted; take secrets out before they become artifacts",
+    "trace_truncate": "there are no traces; read the log",
+    "metrics": "nothing is counted there; read `runtime.last_stats` or the log",
+    "authorizer": "it is not asked about any write; check in the produce",
+    "guardrails": "they are not asked about any write; check in the produce",
+    "quota": "it is not enforced; pass budget= to the Runtime or to arun",
+}
+"""The arguments that are taken for the sake of the signature, and why a value is refused."""
+
 
 class RuntimeResources:
     """The resources of a context.
@@ -52,7 +67,8 @@ class RuntimeResources:
     The named ones are attributes; further ones are reached by name (`set`, `get("name")`) or by
     type or `ResourceKey` (`register`, `get`, `require`). `id_factory(type name)` makes ids;
     `clock` is what the runtime reads the time from; `principal` is the author of direct changes.
-    `budget`, `budget_deadline` and `budget_tracker` are those of the turn that asks.
+    `budget`, `budget_deadline` and `budget_tracker` are those of the turn that asks. What the library does
+    not do yet (`redactor`, `authorizer`, `quota` ...) is refused with a `ValueError`, and not ignored.
     """
 
     def __init__(
@@ -63,7 +79,7 @@ class RuntimeResources:
         context_builder: Any = None,
         verification_threshold: float | None = None,
         redactor: Any = None,
-        trace_truncate: int = 1500,
+        trace_truncate: int = _TRACE_TRUNCATE,
         id_factory: Callable[[str], str] | None = None,
         pricer: Callable[[str, int, int], float] | None = None,
         metrics: Any = None,
@@ -93,6 +109,13 @@ class RuntimeResources:
         self.additional: dict[str, Any] = dict(additional)
         self._typed: dict[Any, Any] = {}
         self._in_progress: list[Allowance] = []
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _NOT_DONE and value is not None and (name, value) != ("trace_truncate", _TRACE_TRUNCATE):
+            raise ValueError(
+                f"{name}= is not supported: {_NOT_DONE[name]} (an object of your own goes under another name)"
+            )
+        super().__setattr__(name, value)
 
     @property
     def clock(self) -> Clock:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 
 class RunOutcome(StrEnum):
@@ -28,8 +28,10 @@ class Budget(BaseModel):
     """Limits of one turn; `None` is no limit.
 
     `max_runs` counts executions, `max_iterations` generations, `max_seconds` is a hard deadline,
-    `max_tokens` and `max_cost` count what `resources.llm` reports.
+    `max_tokens` and `max_cost` count what `resources.llm` reports. `max_tool_calls` is refused.
     """
+
+    model_config = ConfigDict(validate_assignment=True)
 
     max_runs: int | None = Field(default=None, ge=0)
     max_iterations: int | None = Field(default=None, ge=0)
@@ -37,6 +39,16 @@ class Budget(BaseModel):
     max_tool_calls: int | None = Field(default=None, ge=0)
     max_tokens: int | None = Field(default=None, ge=0)
     max_cost: float | None = Field(default=None, ge=0)
+
+    @field_validator("max_tool_calls")
+    @classmethod
+    def _refuse_what_is_not_enforced(cls, value: int | None) -> int | None:
+        if value is not None:
+            raise ValueError(
+                "max_tool_calls is not supported: nothing counts the calls of tools; count them in the "
+                "produce that calls them, or limit max_tokens"
+            )
+        return value
 
     @property
     def tracks_llm_usage(self) -> bool:

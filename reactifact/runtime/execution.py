@@ -7,6 +7,7 @@ Whether its result is committed is the generation's.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from ..authoring.agents import Agent
@@ -21,6 +22,8 @@ from ..logs import bind, get_logger
 from .planning import Work
 
 log = get_logger("reactifact.runtime")
+
+_NOTE = "reactifact: raised by"
 
 
 @dataclass(slots=True)
@@ -51,6 +54,20 @@ class Result:
         self.error = error
         with bind(agent=self.work.agent.name):
             self.log()
+
+    def say_where(self, run_id: str) -> None:
+        """Note on the error which agent failed, on what, and in which run, in place of an earlier note."""
+        event, error = self.work.event, self.error
+        note = (
+            f"{_NOTE} agent {self.work.agent.name!r}, on {event.type.value} of {event.type_id} "
+            f"{event.artifact_id!r}, run {run_id}"
+        )
+        if error is None:
+            return
+        with suppress(Exception):  # an exception may be of any making
+            notes = getattr(error, "__notes__", [])
+            notes[:] = [one for one in notes if not one.startswith(_NOTE)]
+            error.add_note(note)
 
     def log(self) -> None:
         """Write the record of how it ended."""

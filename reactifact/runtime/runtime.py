@@ -64,7 +64,9 @@ class Runtime(Wiring):
         *,
         request: Mapping[str, Any] | None = None,
     ) -> int:
-        """Run a turn and return the number of executions.
+        """Run a turn and return the number of executions whose generation was committed.
+
+        `last_stats.runs` counts those that a deadline cut as well.
 
         Raises what an agent raised, the first failed delivery (after the others were tried and all
         is saved), `StaleSession` when somebody else wrote the branch.
@@ -72,9 +74,9 @@ class Runtime(Wiring):
         limits = self._limits(budget, max_iterations)
         async with self._entered(limits, request) as current:
             await self._run(current)
-        if current.runs == 0 and current.unmatched:
+        if current.was_idle:
             self.hint_at_silence()
-        return current.runs
+        return current.committed
 
     async def arun_once(
         self, budget: Budget | None = None, *, request: Mapping[str, Any] | None = None
@@ -84,7 +86,7 @@ class Runtime(Wiring):
         async with self._entered(limits, request) as current:
             current.saves = self.saves_per_commit
             await self._run(current)
-        return current.runs
+        return current.committed
 
     def run(self, *args: Any, **options: Any) -> int:
         """Run a turn from code that is not async. Raises `RuntimeError` inside an event loop."""

@@ -55,8 +55,9 @@ class Turn:
     limits: Limits
     started: float
     saves: bool = True
-    runs: int = 0
-    tried: int = 0  # deliveries, by `flush`
+    runs: int = 0  # executions
+    committed: int = 0  # those of generations that were committed: all but the last one's, where it is cut
+    tried: int = 0  # deliveries
     iterations: int = 0
     errors: int = 0
     unmatched: int = 0  # events that woke nobody, in generations in which nothing ran
@@ -120,8 +121,7 @@ class Turn:
         """Deliver what waits, without a generation."""
         wiring, context = self.wiring, self.context
         generation.plan(context, wiring.agents)
-        drained = await deliver(wiring)
-        self.tried = drained.tried
+        drained = await self._deliver()
         generation.plan(context, wiring.agents)
         if drained.tried and wiring.session is not None:
             await wiring.session.save()
@@ -172,7 +172,7 @@ class Turn:
         else:
             self.unmatched += sum(e.event.artifact_type is not PendingAction for e in planned.batch)
             generation.consume(context, wiring.agents, planned.batch, [])
-        errors = await deliver(wiring) if self._delivers_now else None
+        errors = await self._deliver() if self._delivers_now else None
         self.known = generation.plan(context, wiring.agents, self.known)
         await self._save()
         if errors is not None:
@@ -209,6 +209,7 @@ class Turn:
             if self._running.results:  # else what is held already was not looked at yet
                 self._hold([r for r in self._running.finished if r.error is None])
             raise
+        self.committed = self.runs
         generation.consume(context, wiring.agents, planned.batch, [*again, *self._running.not_started])
         self.known = generation.plan(context, wiring.agents)  # the commit says what is owed
         extra = {"generation": self.iterations, "runs": len(combined)}
@@ -243,6 +244,8 @@ class Turn:
         if not failed:
             return results
         self.errors += len(failed)
+        for result in reversed(failed):  # an error that several raised says who was the first
+            result.say_where(self.info.run_id)
         succeeded = [result for result in results if result.error is None]
         if self.wiring.isolate_errors:
             for result in failed:
@@ -274,6 +277,16 @@ class Turn:
         if self._saves_now and self.wiring.session is not None:
             await self.wiring.session.save()
 
+    async def _deliver(self) -> outbox.Drained:
+        drained = await deliver(self.wiring)
+        self.tried += drained.tried
+        return drained
+
+    @property
+    def was_idle(self) -> bool:
+        """Whether events came, no agent had anything to do with them, and nothing was delivered either."""
+        return bool(self.unmatched) and not self.iterations and not self.tried
+
     async def _finish(self) -> None:
         """End the turn: under `per_turn`, save it and then deliver what it decided."""
         wiring = self.wiring
@@ -282,7 +295,7 @@ class Turn:
         if wiring.session is not None:
             await wiring.session.save()
         if wiring.dispatcher is not None:
-            wiring.raise_undelivered(await deliver(wiring))
+            wiring.raise_undelivered(await self._deliver())
 
 
 _around: ContextVar[tuple[Turn, ...]] = ContextVar("reactifact_turns", default=())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import anyio
@@ -13,6 +14,7 @@ from reactifact import (
     Consume,
     Context,
     Event,
+    EventType,
     ProduceCall,
     RunOutcome,
     Runtime,
@@ -328,3 +330,63 @@ async def test_siblings_do_not_see_each_others_direct_changes() -> None:
     await Runtime(context, [direct_agent([False]), looker]).arun()
     assert seen == [0]
     assert len(context.list_artifacts(Note)) == 1
+
+
+# -- where an error came from -------------------------------------------------------------------------
+
+
+def notes_of(error: BaseException | None) -> list[str]:
+    return [note for note in getattr(error, "__notes__", []) if note.startswith("reactifact: raised by")]
+
+
+@pytest.mark.parametrize("limit", [None, 3])
+async def test_an_error_says_which_agent_failed_on_what_and_in_which_run(limit: int | None) -> None:
+    context = asked("q", "q2")
+    boom = ConnectionError("no route")
+    runtime = Runtime(context, [Flaky("fine").agent, Flaky("broken", boom).agent], limit)
+    runs: list[str] = []
+    for _ in range(2):  # an error that is raised again says where it was raised last
+        with pytest.raises(ConnectionError) as caught:
+            await runtime.arun()
+        (note,) = notes_of(caught.value)
+        found = re.fullmatch(
+            r"reactifact: raised by agent 'broken', on (\S+) of (\S*)Question 'q', run ([0-9a-f]{32})", note
+        )
+        assert found is not None, note
+        assert found[1] == EventType.ARTIFACT_CREATED.value
+        runs.append(found[3])
+    assert len(set(runs)) == 2
+    assert caught.value is boom
+
+
+async def test_an_isolated_error_and_one_of_a_condition_say_it_too() -> None:
+    seen: list[BaseException] = []
+
+    def explode(artifact: Any) -> bool:
+        raise LookupError("no such field")
+
+    @produce(Answer)
+    async def answer(call: ProduceCall) -> None: ...
+
+    context = asked("q")
+    unasked = create_agent("asker", consumes=[Consume(Question, condition=explode)], produces=[answer])
+    agents = [Flaky("broken", ConnectionError("no route")).agent, unasked]
+    await Runtime(
+        context, agents, isolate_errors=True, on_agent_error=lambda agent, event, error: seen.append(error)
+    ).arun()
+    assert sorted(note.split(",")[0] for error in seen for note in notes_of(error)) == [
+        "reactifact: raised by agent 'asker'",
+        "reactifact: raised by agent 'broken'",
+    ]
+
+
+class Stubborn(Exception):
+    """It lets nobody add anything to it."""
+
+    def add_note(self, note: str, /) -> None:
+        raise RuntimeError("no notes")
+
+
+async def test_an_error_that_takes_no_note_is_raised_as_it_is() -> None:
+    with pytest.raises(Stubborn):
+        await Runtime(asked("q"), [Flaky("broken", Stubborn("mine")).agent]).arun()

@@ -28,7 +28,7 @@ from reactifact import (
 from reactifact.errors import StoreError
 from reactifact.testing import FaultyBackend
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_loop]
 
 
 class Desk:

@@ -144,7 +144,8 @@ async def test_better_5_an_exception_in_the_callback_is_isolated_and_noted(is_as
     await runtime.arun()
     (error,) = kept
     assert str(error) == "'on purpose'" or "on purpose" in str(error)
-    assert error.__notes__ == ["on_agent_error failed: RuntimeError: the callback too"]
+    assert error.__notes__[1:] == ["on_agent_error failed: RuntimeError: the callback too"]
+    assert error.__notes__[0].startswith("reactifact: raised by agent")
     assert len(context.list_artifacts(Answer)) == 1
 
 

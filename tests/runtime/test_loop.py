@@ -6,7 +6,19 @@ from typing import Any
 
 import anyio
 import pytest
-from support import Answer, Echo, Note, Order, Place, Question, answering_agents, live, trigger_of
+from support import (
+    Answer,
+    Echo,
+    Note,
+    Order,
+    Outside,
+    Place,
+    Question,
+    answering_agents,
+    live,
+    notifier,
+    trigger_of,
+)
 
 from reactifact import (
     Agent,
@@ -296,6 +308,43 @@ async def test_no_hint_without_agents_or_when_one_ran(
     agents: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await Runtime(asked("why"), answering_agents()[:agents]).arun()
+    assert capsys.readouterr() == ("", "")
+
+
+async def test_no_hint_after_a_turn_that_delivered(capsys: pytest.CaptureFixture[str]) -> None:
+    context = Context()
+    context.create(Order(item="x"), id="o")
+    await Runtime(context, [notifier()], dispatcher=Outside("notify:o"), dispatch_errors="record").arun()
+    context.retry_action("action:notify:o")
+    context.create(Note(), id="wakes nobody")
+    outside = Outside()
+    runtime = Runtime(context, [notifier()], dispatcher=outside)
+    assert await runtime.arun() == 0
+    assert outside.sent == ["notify:o"]
+    assert capsys.readouterr() == ("", "")
+
+
+async def test_no_hint_after_a_turn_that_committed_what_was_held(capsys: pytest.CaptureFixture[str]) -> None:
+    fails = [True]
+
+    @produce(Answer)
+    async def answer(call: ProduceCall) -> Answer:
+        return Answer(text="42")
+
+    @produce(Answer)
+    async def fail(call: ProduceCall) -> None:
+        if fails[0]:
+            raise ConnectionError("no route")
+
+    def agent(name: str, part: Any) -> Any:
+        return create_agent(name, consumes=[Consume(Question)], produces=[part])
+
+    context = asked("why")
+    with pytest.raises(ConnectionError):
+        await Runtime(context, [agent("one", answer), agent("two", fail)]).arun()
+    runtime = Runtime(context, [agent("one", answer)])
+    assert await runtime.arun() == 0
+    assert len(context.list_artifacts(Answer)) == 1
     assert capsys.readouterr() == ("", "")
 
 

@@ -29,7 +29,7 @@ from reactifact.errors import SessionBusy, StaleSession
 from reactifact.store.bare import GitBackend
 from reactifact.store.objects import GitObject, Oid
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_loop]
 
 
 class Gated(GitBackend):

@@ -25,6 +25,18 @@ NAMED = {
     "quota": None,
 }
 
+REFUSED = [
+    "sources",
+    "context_builder",
+    "verification_threshold",
+    "redactor",
+    "trace_truncate",
+    "metrics",
+    "authorizer",
+    "guardrails",
+    "quota",
+]
+
 
 class Client:
     """A client that notes that it was closed."""
@@ -50,9 +62,22 @@ class SyncClient(Client):
 def test_the_named_resources_and_their_defaults() -> None:
     resources = RuntimeResources()
     assert {name: getattr(resources, name) for name in NAMED} == NAMED
-    numbers: Any = range(len(NAMED))
-    positional = RuntimeResources(*numbers)
-    assert [getattr(positional, name) for name in NAMED] == list(range(len(NAMED)))
+    given: dict[str, Any] = {name: f"my {name}" for name in NAMED if name not in REFUSED}
+    positional = RuntimeResources(*[given.get(name, default) for name, default in NAMED.items()])  # type: ignore[arg-type]
+    assert {name: getattr(positional, name) for name in given} == given
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_would_be_ignored_is_refused_by_name(name: str) -> None:
+    resources = RuntimeResources(**{name: NAMED[name]})  # its default says nothing, and is taken
+    given: Any = {name: 7}
+    with pytest.raises(ValueError, match=f"{name}= is not supported"):
+        RuntimeResources(**given)
+    with pytest.raises(ValueError, match=f"{name}= is not supported"):
+        resources.set(name, 7)
+    with pytest.raises(ValueError, match=f"{name}= is not supported"):
+        setattr(resources, name, 7)
+    assert resources.get(name) == NAMED[name]
 
 
 def test_named_extras() -> None:
