@@ -18,7 +18,7 @@ def short_names(text: str) -> dict[str, str]:
 def test_every_named_test_exists() -> None:
     text = PAGE.read_text(encoding="utf-8")
     files = short_names(text)
-    assert sorted(files) == ["evolution", "formats", "imports", "types"]
+    assert sorted(files) == ["evolution", "faithful", "formats", "imports", "rolling", "types"]
     named = re.findall(r"`([\w/.]+)::(test_\w+)`", text)
     assert len(named) > 30
     for file, test in named:

@@ -15,6 +15,7 @@ from typing import Any
 import anyio
 import pytest
 from building import MAIN, blob, put
+from pydantic import BaseModel
 from sql_suite import SQLSuite, finish, opened, start
 
 from reactifact import SessionStore
@@ -24,6 +25,10 @@ from reactifact.sessions.stores import open_database
 from reactifact.store.objects import Oid
 from reactifact.store.protocol import Pruned
 from reactifact.store.sql import sqlite_file
+
+
+class Note(BaseModel):
+    text: str
 
 
 def change(path: Path | str, statement: str, *values: object) -> None:
@@ -330,3 +335,80 @@ def run_unprivileged(path: Path, expression: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def _removed(path: Path) -> None:
+    path.unlink()
+
+
+def _replaced(path: Path) -> None:
+    """Put a copy in the place of a file, as a backup is restored."""
+    copy = path.with_name("copy")
+    shutil.copy(path, copy)
+    os.replace(copy, path)
+
+
+def _restored(path: Path) -> None:
+    """Restore a backup as the manual of SQLite says: a new file, and no log beside it."""
+    backup = path.with_name("backup.db")
+    source, target = sqlite3.connect(path), sqlite3.connect(backup)
+    source.backup(target)
+    target.close()
+    source.close()
+    os.replace(backup, path)
+    for suffix in ("-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
+class TestFilesThatAreTakenAwayWhileTheyAreOpen:
+    """SQLite itself goes on with what it has open: the writes succeed, and are gone."""
+
+    @pytest.mark.parametrize("suffix", ["", "-wal", "-shm"])
+    @pytest.mark.parametrize("do", [_removed, _replaced])
+    @pytest.mark.parametrize("verb", ["write", "read"])
+    def test_the_next_call_names_the_file(self, path: Path, suffix: str, do: Any, verb: str) -> None:
+        backend = SQLiteKVBackend(path)
+        put(backend, MAIN, "one")
+        do(path.with_name(path.name + suffix))
+        what = "was removed" if do is _removed else "was replaced by another file"
+        with pytest.raises(StoreError, match=rf"{path.name}{suffix} {what} while .*open it anew"):
+            backend.refs() if verb == "read" else put(backend, MAIN, "two")
+        backend.close()
+
+    def test_a_backup_that_is_restored_under_a_session_ends_its_turns(self, path: Path) -> None:
+        async def main() -> None:
+            store = SessionStore(path)
+            session = await store.open("s")
+            session.context.create(Note(text="kept"), id="kept")
+            await session.save()
+            _restored(path)
+            session.context.create(Note(text="refused"), id="refused")
+            with pytest.raises(StoreError, match="was replaced by another file"):
+                await session.save()
+            again = await SessionStore(path).open("s")
+            assert [artifact.id for artifact in again.context.list_artifacts()] == ["kept"]
+
+        anyio.run(main)
+
+    def test_a_write_during_which_the_file_goes_is_not_acknowledged(self, path: Path) -> None:
+        backend = SQLiteKVBackend(path)
+        one = put(backend, MAIN, "one")
+        backend.fault = lambda step: path.unlink() if step == "refs moved" else None
+        with pytest.raises(StoreError, match="was removed while"):
+            put(backend, MAIN, "two", one)
+        backend.close()
+
+    def test_what_another_process_does_by_itself_is_no_trouble(self, path: Path) -> None:
+        """The last connection of a process takes the log away, but not from under one that is open."""
+        backend = SQLiteKVBackend(path)
+        one = put(backend, MAIN, "one")
+        with opened(str(path)) as other:
+            two = put(other, MAIN, "two", one)
+        assert backend.refs() == {MAIN: two}
+        backend.close()
+        with opened(str(path)) as other:
+            three = put(other, MAIN, "three", two)
+        assert not path.with_name(path.name + "-wal").exists()
+        assert backend.refs() == {MAIN: three}  # opened again: another log by now
+        put(backend, MAIN, "four", three)
+        backend.close()

@@ -40,6 +40,14 @@ _left_behind: list[sqlite3.Connection] = []
 """Connections that a forked child has inherited: closing them would touch the parent's files."""
 
 
+class _Place(NamedTuple):
+    """Which files stand at the paths of a database."""
+
+    database: tuple[int, int] | None  # device and inode; None: there is no file
+    log: tuple[int, int] | None
+    shared: tuple[int, int] | None
+
+
 class FileKind(NamedTuple):
     """What a database is for: how its file is marked, and the tables it is made with."""
 
@@ -83,6 +91,8 @@ class SQLiteFile:
         self._opened = 0  # how often the file was closed: what was lent out before is not taken back
         self._pid = os.getpid()
         self._require_place(create=create and not read_only)
+        self._opened_file = _identity(self.path)
+        self._files: dict[int, _Place] = {}  # by id of an open connection: the log that it writes to
         with self.errors("opening"):
             self._prepare(step)
 
@@ -105,6 +115,7 @@ class SQLiteFile:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
+            self._require_same_files(connection)  # else the commit went into a file that nobody will open
 
     def rewrite(self) -> None:
         """Write the file anew and empty its log, so that nothing is left of what was removed.
@@ -139,7 +150,7 @@ class SQLiteFile:
                 _left_behind.extend(idle)
                 idle = []
         for connection in idle:
-            connection.close()
+            self._end(connection)
 
     def __del__(self) -> None:
         if hasattr(self, "_opened"):
@@ -257,9 +268,10 @@ class SQLiteFile:
     def _lent(self) -> Iterator[sqlite3.Connection]:
         connection, opened = self._take()
         try:
+            self._require_same_files(connection)
             yield connection
         except sqlite3.Error:
-            connection.close()  # whatever it is in, the next user begins anew
+            self._end(connection)  # whatever it is in, the next user begins anew
             raise
         finally:
             self._give_back(connection, opened)
@@ -279,7 +291,37 @@ class SQLiteFile:
             if opened == self._opened and len(self._idle) < _IDLE_CONNECTIONS and _is_open(connection):
                 self._idle.append(connection)
                 return
+        self._end(connection)
+
+    def _end(self, connection: sqlite3.Connection) -> None:
+        self._files.pop(id(connection), None)
         connection.close()
+
+    def _require_same_files(self, connection: sqlite3.Connection) -> None:
+        """Raise `StoreError` when the files were replaced or removed under a connection.
+
+        SQLite goes on with the files that it has open, and what is written there is gone with them.
+        """
+        known = self._files.get(id(connection))
+        has_log = known is not None or _is_logging(connection)  # from then on others leave the log there
+        found = _Place(*(_identity(self.path + suffix) for suffix in ("", "-wal", "-shm")))
+        if found.database is None or found.database != self._opened_file:
+            raise self._replaced(self.location, found.database)
+        if known is None:
+            if has_log and found.log is not None and found.shared is not None:
+                self._files[id(connection)] = found
+            return
+        for suffix, before, now in (("-wal", known.log, found.log), ("-shm", known.shared, found.shared)):
+            if before != now:
+                raise self._replaced(self.location + suffix, now)
+
+    def _replaced(self, name: str, found: tuple[int, int] | None) -> StoreError:
+        what = "was removed" if found is None else "was replaced by another file"
+        return StoreError(
+            f"{name} {what} while {self.location} was open: what is written now would be lost, and the last "
+            f"write may be. Stop the processes that use the store before its files are moved, restored or "
+            f"removed; then open it anew"
+        )
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
@@ -317,6 +359,19 @@ class SQLiteFile:
             )
         reason = _REASONS.get(code, "check the disk and the file, and try again")
         return StoreError(f"{doing} {self.location} failed: {error}; {reason}")
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _is_logging(connection: sqlite3.Connection) -> bool:
+    """Tell whether a connection writes to a log; asking opens it, if nothing has been read before."""
+    return connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
 
 
 def _version(connection: sqlite3.Connection) -> int:
