@@ -371,7 +371,8 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 def _is_logging(connection: sqlite3.Connection) -> bool:
     """Tell whether a connection writes to a log; asking opens it, if nothing has been read before."""
-    return connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+    mode: str = connection.execute("PRAGMA journal_mode").fetchone()[0]
+    return mode == "wal"
 
 
 def _version(connection: sqlite3.Connection) -> int:
