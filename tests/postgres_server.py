@@ -68,7 +68,7 @@ class PostgresServer:
             known = {entry.pw_name for entry in pwd.getpwall()}
             self._user = "postgres" if "postgres" in known else "nobody"
             shutil.chown(self._folder, self._user)
-        self.port = _free_port()
+        self.port = free_port()
         try:
             self._run(
                 "initdb", "--pgdata", self._data, "--username=tester", "--auth=trust", "--encoding=UTF8"
@@ -133,7 +133,7 @@ class PostgresServer:
         return "\n".join(file.read_text(errors="replace")[-3000:] for file in files if file.exists())
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])

@@ -50,8 +50,9 @@ class PostgreSQLKVBackend(SQLBackend):
     when it returns; with `"os"` a crash of the server may lose the last moments
     (`synchronous_commit=off`), never their order. A write takes two round trips.
 
-    Locks are advisory locks on a connection of their own: connect to the server itself, not through
-    a pooler that shares connections between transactions.
+    Locks are advisory locks on a connection of their own: connect to the server itself, or through a
+    pooler that keeps a connection for each session. One that shares them between transactions is
+    refused (`NotAStore`).
 
     When the connection is lost, the call is repeated once over a new one. Where that fails too it
     raises one `StoreError`; a write may be repeated with the same arguments when the server is back,

@@ -15,7 +15,7 @@ from typing import Any
 
 import psycopg
 
-from ...errors import SessionBusy
+from ...errors import NotAStore, SessionBusy
 from ..thread_locks import ThreadLocks
 from .postgres_server import Connection, Server, is_lost
 
@@ -42,6 +42,7 @@ class AdvisoryLocks:
         self._session = threading.Lock()  # of the connection
         self._connection: Connection | None = None
         self._taken: set[int] = set()  # keys that the connection holds, or held when it was lost
+        self._backend: tuple[Connection | None, int] = (None, 0)  # which one answered on which connection
         self._pid = os.getpid()
         self._is_closed = False  # the connection goes with the last lock
 
@@ -104,10 +105,18 @@ class AdvisoryLocks:
 
     def _try(self, key: int) -> bool:
         with self._session:
-            had = bool(self._ask(b"SELECT pg_try_advisory_lock(%s)", key)[0])
+            had, backend = self._ask(b"SELECT pg_try_advisory_lock(%s), pg_backend_pid()", key)
+            self._require_same_backend(backend, key)
             if had:
                 self._taken.add(key)
-            return had
+            return bool(had)
+
+    def _require_same_backend(self, backend: int, key: int) -> None:
+        """Raise `NotAStore` where a pooler has given the connection another backend: its locks are there."""
+        known, self._backend = self._backend, (self._connection, backend)
+        if known[0] is self._connection and known[1] != backend:
+            self._ask(b"SELECT pg_advisory_unlock(%s)", key)  # as far as the same backend still answers
+            raise NotAStore(self._server.shared_backends())
 
     def _holder(self, key: int) -> str:
         with self._session:

@@ -32,6 +32,7 @@ BUSY_SECONDS = 60.0
 _RACES = (pg.DeadlockDetected, pg.SerializationFailure, pg.UniqueViolation)
 _ATTEMPTS = 8
 _CONNECT_SECONDS = 10
+_LOOKS = 4  # how often two connections are compared to see whether they share backends
 _ALIVE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
 _STAYS = (
     b"SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'idle_session_timeout'"  # from 14 on
@@ -39,7 +40,8 @@ _STAYS = (
 _SETTINGS = b"""
 SELECT set_config('application_name', %s, false),
        set_config('default_transaction_isolation', 'read committed', false),
-       set_config('default_transaction_read_only', %s, false),
+       set_config('default_transaction_read_only', CASE WHEN %s THEN 'on'
+           ELSE current_setting('default_transaction_read_only') END, false),
        set_config('tcp_keepalives_idle', '30', false),
        set_config('tcp_keepalives_interval', '10', false),
        set_config('tcp_keepalives_count', '3', false),
@@ -48,7 +50,9 @@ SELECT set_config('application_name', %s, false),
        set_config('synchronous_commit', CASE WHEN NOT %s THEN 'off'
            WHEN current_setting('synchronous_commit') = 'off' THEN 'on'
            ELSE current_setting('synchronous_commit') END, false)
+WHERE %s IN (0, pg_backend_pid())
 """
+_BACKEND = b"SELECT pg_backend_pid()"
 
 _left_behind: list[Connection] = []
 """Connections that a forked child has inherited: closing them would end the parent's sessions."""
@@ -113,15 +117,40 @@ class Server:
         name = f"{parameters.pop('application_name', None) or 'reactifact'} {_process()}"
         connection: Connection = psycopg.connect(autocommit=True, **parameters)
         try:
-            reading = "on" if self.is_read_only else "off"
-            patience = f"{BUSY_SECONDS * 1000:.0f}ms"
-            connection.execute(_SETTINGS, (name[:63], reading, patience, self._sync))
+            settings = (name[:63], self.is_read_only, f"{BUSY_SECONDS * 1000:.0f}ms", self._sync)
+            if not connection.execute(_SETTINGS, (*settings, connection.info.backend_pid)).fetchall():
+                # Whoever answers is not whom the connection was made to: a pooler stands between. What is
+                # set on a backend that it shares would reach others, so that is asked first.
+                self._refuse_shared_backends(connection, parameters)
+                connection.execute(_SETTINGS, (*settings, 0))
             if stays:
                 connection.execute(_STAYS)
         except BaseException:
             connection.close()
             raise
         return connection
+
+    def _refuse_shared_backends(self, connection: Connection, parameters: dict[str, Any]) -> None:
+        """Raise `NotAStore` where a pooler gives each transaction whichever backend is free."""
+        own = _backend(connection)
+        with psycopg.connect(autocommit=True, **parameters) as other:
+            for _ in range(_LOOKS):
+                try:
+                    other.execute(b"BEGIN")
+                except psycopg.Error as error:  # "transaction blocks not allowed in statement pooling mode"
+                    raise NotAStore(self.shared_backends()) from error
+                # A backend that is free again is given out first; where it is not, they take turns.
+                if _backend(other) == own or _backend(connection) != own:
+                    raise NotAStore(self.shared_backends())
+                other.execute(b"COMMIT")
+
+    def shared_backends(self) -> str:
+        """Return the error of a connection whose statements run on one backend and then on another."""
+        return (
+            f"{self.location} leads to a pooler that shares connections between transactions (PgBouncer with "
+            f"pool_mode=transaction, or statement): the locks of a session would stay behind on connections "
+            f"of others. Connect to the server itself, or through a pool with pool_mode=session"
+        )
 
     def require_writable(self) -> None:
         """Raise `StoreError` when the store was opened read-only."""
@@ -210,11 +239,19 @@ _REFUSALS = ("FATAL", "no password supplied")
 
 _WAYS_OUT: tuple[tuple[type[psycopg.Error], str], ...] = (
     (pg.DiskFull, "free some space on the server's disk and try again"),
-    (pg.ReadOnlySqlTransaction, "this server or connection only reads; write to the primary"),
+    (
+        pg.ReadOnlySqlTransaction,
+        "this server only reads, or default_transaction_read_only is set for this user or database; write to "
+        "the primary, or open the store with read_only=True",
+    ),
     (pg.InsufficientPrivilege, "grant this user the right, or let the database's owner open the store first"),
     (pg.UndefinedTable, "the tables of the store were removed; restore them from a backup"),
     (pg.InvalidSchemaName, "the tables of the store were removed; restore them from a backup"),
 )
+
+
+def _backend(connection: Connection) -> int:
+    return int(connection.execute(_BACKEND).fetchall()[0][0])
 
 
 def is_lost(error: psycopg.Error) -> bool:
