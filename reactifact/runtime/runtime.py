@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from typing import Any
 
 import anyio
@@ -219,7 +219,12 @@ class Runtime(Wiring):
         fields = {"run_id": info.run_id, "session_id": session_id, **_request_field(info.request)}
         try:
             with bind(**fields), current.around():
-                async with self._run_lock():
+                async with AsyncExitStack() as held:
+                    try:
+                        await held.enter_async_context(self._run_lock())
+                    except anyio.get_cancelled_exc_class() as cut:  # before the turn could store its inputs
+                        await self._save_what_is_left(current, cut)
+                        raise
                     with metered(self.context.resources, current.tracker, limits.budget):
                         yield current
         finally:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from anyio import CancelScope, Event, create_task_group, get_cancelled_exc_class
+from anyio.lowlevel import checkpoint_if_cancelled
 
 from ..context import Context, delivery
 from ..context.interrupts import PendingAction
@@ -166,6 +167,7 @@ class Turn:
         before = self.runs
         if planned.work:
             await self._store_inputs()
+            await checkpoint_if_cancelled()  # no agent begins in a turn that is cut already
             self.iterations += 1
             self.info.generation = self.iterations
             await self._execute(planned)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -16,6 +17,7 @@ from test_shutdown import start
 from reactifact import (
     Agent,
     Artifact,
+    Budget,
     Consume,
     Context,
     PendingAction,
@@ -26,6 +28,7 @@ from reactifact import (
     produce,
 )
 from reactifact.errors import StoreError
+from reactifact.store.bare import GitBackend
 from reactifact.testing import FaultyBackend
 
 pytestmark = [pytest.mark.anyio, pytest.mark.every_loop]
@@ -84,13 +87,14 @@ CUTS = [cut_by_a_scope, cut_by_the_loop]
 
 @pytest.mark.parametrize("cut", CUTS)
 @pytest.mark.parametrize("policy", ["per_commit", "per_turn"])
-@pytest.mark.parametrize("limit", [None, 3])
+@pytest.mark.parametrize(("limit", "budget"), [(None, None), (3, None), (None, Budget(max_seconds=3600))])
 async def test_a_cancelled_turn_stores_its_inputs_and_what_has_finished(
-    place: Place, limit: int | None, policy: Any, cut: Any
+    place: Place, limit: int | None, budget: Budget | None, policy: Any, cut: Any
 ) -> None:
     desk, session = Desk(), await place.store().open("s")
     ask(session.context, "q0", "q1", "q2")
     runtime = Runtime(session.context, desk.agents, limit, session=session, session_save_policy=policy)
+    runtime.budget = budget
     await cut(runtime.arun, desk)
     assert not runtime.in_flight
     desk.hangs = False
@@ -100,6 +104,28 @@ async def test_a_cancelled_turn_stores_its_inputs_and_what_has_finished(
     assert await Runtime(again.context, desk.agents, session=again).arun() == 1
     assert desk.ran == ["q2"]
     assert [found.data.text for found in again.context.list_artifacts(Answer)] == ["q0", "q1", "q2"]
+
+
+class Remote(GitBackend):
+    """A repository whose every call goes by way of a thread."""
+
+    is_local = False
+
+
+@pytest.mark.parametrize("kind", [GitBackend, Remote])
+async def test_a_turn_that_is_cancelled_before_it_begins_stores_its_inputs(
+    tmp_path: Path, kind: type[GitBackend]
+) -> None:
+    store = SessionStore(kind(tmp_path / "state.git", durability="os"))
+    session = await store.open("s")
+    ask(session.context, "q0")
+    desk = Desk(last="")
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await Runtime(session.context, desk.agents, session=session).arun()
+    assert desk.ran == []
+    again = await store.open("s")
+    assert await Runtime(again.context, desk.agents, session=again).arun() == 1
 
 
 async def test_a_stream_whose_reader_leaves_stores_them_too(place: Place) -> None:
