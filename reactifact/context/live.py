@@ -37,6 +37,7 @@ class LiveContext:
         self.resources = resources if resources is not None else RuntimeResources()
         self._publish_lock: anyio.Lock | None = None
         self.runner: str | None = None  # the run in progress on this context
+        self.is_exclusive = False  # whether its session holds the branch's run lock for it
         self.commits = Committer(line, self.resources)
         self._hub: EventHub | None = None
 

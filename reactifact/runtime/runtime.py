@@ -262,15 +262,11 @@ class Runtime(Wiring):
         if line.ref is None or isinstance(backend, MemoryBackend):
             yield
             return
-        async with nullcontext() if self._has_it_alone() else run_lock(line, self.context.resources.clock):
+        async with (
+            nullcontext() if self.context.is_exclusive else run_lock(line, self.context.resources.clock)
+        ):
             await require_current(self.context)
             yield
-
-    def _has_it_alone(self) -> bool:
-        """Whether the session holds the run lock already: its own, of this context and of no other."""
-        session = self.session  # any object with a save() is one
-        is_own = getattr(session, "context", None) is self.context
-        return is_own and getattr(session, "is_exclusive", False)
 
     async def _run(self, current: turn.Turn) -> None:
         log.info("run started", extra={"max_iterations": current.limits.max_iterations})

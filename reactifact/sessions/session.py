@@ -58,6 +58,7 @@ class Session:
         self.context = context
         self.loaded = loaded
         self._lock = lock
+        context.is_exclusive = lock is not None
         self._is_deleted = False
         self._waiting = _events(context)
 
@@ -88,6 +89,7 @@ class Session:
     async def aclose(self) -> None:
         """Give back the session's lock, if it holds one. Nothing is saved."""
         if self._lock is not None:
+            self.context.is_exclusive = False
             await self._lock.release()
             self._lock = None
 

@@ -10,6 +10,7 @@ Prints `hanging` when it hangs, and how the turn ended. The test runs `agents` i
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -79,6 +80,7 @@ async def main(path: str, how: str) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job begins without it
     loop, options = sys.argv[2], {}
     if loop == "uvloop":
         loop, options = "asyncio", {"use_uvloop": True}
