@@ -31,6 +31,10 @@ class FormatTooNew(StoreError):
     """The store was written by a newer reactifact than this one."""
 
 
+class ObjectTooLarge(StoreError):
+    """An object, or a bundle, says that it is larger than the store was told to take (`max_object`)."""
+
+
 class MissingObject(StoreError, LookupError):
     """An object that the history names is not in the store."""
 

@@ -12,13 +12,13 @@ import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 
-from ..errors import NotAStore, StoreError
+from ..errors import NotAStore, ObjectTooLarge, StoreError
 from .bare.pack import build_pack
 from .files import checked_path, os_errors, remove, sync_folder, write_all
 from .memory import MemoryBackend
-from .objects import GitObject, Oid, references
+from .objects import MAX_OBJECT, GitObject, Oid, references
 from .protocol import ObjectBackend, RefUpdate
-from .unpack import DamagedPack, unpack
+from .unpack import MAX_TOTAL, DamagedPack, unpack
 
 SIGNATURES = (b"# v2 git bundle\n", b"# v3 git bundle\n")
 _LINE = re.compile(rb"([0-9a-f]{40}) ([^\n]+)")
@@ -45,11 +45,13 @@ def encode_bundle(refs: Mapping[str, Oid], objects: Mapping[Oid, GitObject]) -> 
     return header + build_pack(objects).pack
 
 
-def decode_bundle(data: bytes, location: str) -> tuple[dict[str, Oid], dict[Oid, GitObject]]:
+def decode_bundle(
+    data: bytes, location: str, *, max_object: int = MAX_OBJECT, max_total: int = MAX_TOTAL
+) -> tuple[dict[str, Oid], dict[Oid, GitObject]]:
     """Return the refs and the objects in the bytes of a bundle.
 
     Raises `NotAStore`, naming `location`, for bytes that are none, that are damaged, or that need
-    objects which are not in them.
+    objects which are not in them, and `ObjectTooLarge` where they become more than is taken.
     """
     end = data.find(b"\n\n")
     if data[: len(SIGNATURES[0])] not in SIGNATURES or end < 0:
@@ -73,7 +75,9 @@ def decode_bundle(data: bytes, location: str) -> tuple[dict[str, Oid], dict[Oid,
             raise NotAStore(f"{location} is damaged: {line[:60]!r} is no ref; copy it again")
         refs[match[2].decode(errors="replace")] = match[1].decode()
     try:
-        objects = unpack(data[end + 2 :])
+        objects = unpack(data[end + 2 :], max_object=max_object, max_total=max_total)
+    except ObjectTooLarge as error:
+        raise ObjectTooLarge(f"{location}: {error}") from error
     except (DamagedPack, IndexError) as error:
         raise NotAStore(f"{location} is damaged: {error}; copy it again from where it was made") from error
     missing = sorted(name for name, oid in refs.items() if oid not in objects)
@@ -112,15 +116,18 @@ def write_bundle(
 class BundleBackend(MemoryBackend):
     """A bundle read as a store: everything is in memory, nothing can be written.
 
-    Raises `NotAStore` for a file that is no bundle or is damaged.
+    Raises `NotAStore` for a file that is no bundle or is damaged, `ObjectTooLarge` for one that says that
+    an object has more than `max_object` bytes, or all of them more than `max_total`.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, max_object: int = MAX_OBJECT, max_total: int = MAX_TOTAL
+    ) -> None:
         self._path = os.fspath(path)
         super().__init__()
         with os_errors(self._path, "reading"), open(self._path, "rb") as file:
             data = file.read()
-        refs, objects = decode_bundle(data, self._path)
+        refs, objects = decode_bundle(data, self._path, max_object=max_object, max_total=max_total)
         super().write(objects)
         inner = {name: oid for name, oid in refs.items() if name.startswith("refs/")}
         super().write({}, [RefUpdate(name, None, oid) for name, oid in inner.items()])

@@ -7,6 +7,7 @@ at the end. What may be written and what it means is decided elsewhere.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from json.encoder import encode_basestring
 from typing import Any, NoReturn, TypeAlias, cast
@@ -115,4 +116,11 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON number")
 
 
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise ValueError(f"{digits[:40]} is larger than a JSON number can be")
+    return number
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)

@@ -5,7 +5,6 @@ Owns the JSON file and the one row. What the dictionary means is decided by who 
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 from abc import ABC, abstractmethod
@@ -75,13 +74,7 @@ class FileBackend(CheckpointBackend):
         data = self._content()
         if data is None:
             raise _nothing_saved(self._location)
-        try:
-            return _dictionary(canonical.decode(data))
-        except ValueError as error:
-            raise NotAStore(
-                f"{self._location} holds no checkpoint: {error}; it was cut short, or another program "
-                f"wrote it"
-            ) from error
+        return _dictionary(data, self._location)
 
     def _content(self) -> bytes | None:
         with os_errors(self._location, "loading"):
@@ -123,14 +116,20 @@ class SQLiteBackend(CheckpointBackend):
             row = connection.execute("SELECT value FROM checkpoint").fetchone()
         if row is None:
             raise _nothing_saved(self._file.location)
-        return _dictionary(json.loads(row[0]))
+        return _dictionary(row[0], self._file.location)
 
 
 def _nothing_saved(location: str) -> NoCheckpoint:
     return NoCheckpoint(f"nothing was saved at {location} yet; save a checkpoint there, or correct the path")
 
 
-def _dictionary(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ValueError(f"it holds a {type(value).__name__}, not an object")
+def _dictionary(data: Any, location: str) -> dict[str, Any]:
+    try:
+        value: Any = canonical.decode(data if isinstance(data, bytes) else str(data).encode())
+        if not isinstance(value, dict):
+            raise ValueError(f"it holds a {type(value).__name__}, not an object")
+    except ValueError as error:
+        raise NotAStore(
+            f"{location} holds no checkpoint: {error}; it was cut short, or another program wrote it"
+        ) from error
     return cast("dict[str, Any]", value)

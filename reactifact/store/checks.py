@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from ..errors import InvalidName, MissingObject, StoreError
-from .objects import GitObject, Oid, object_id
+from .objects import GitObject, Oid, object_id, require_size
 from .protocol import Durability
 
 _FORBIDDEN = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{")
@@ -60,9 +60,11 @@ def check_oid(oid: Oid) -> None:
         raise StoreError(f"{oid!r} is no object id: forty lower-case hex digits are expected")
 
 
-def check_objects(objects: Mapping[Oid, GitObject]) -> None:
-    """Refuse objects that stand under another id than their own. Raises `StoreError`."""
+def check_objects(objects: Mapping[Oid, GitObject], max_object: int | None = None) -> None:
+    """Refuse objects under another id than their own, and those that are too large. Raises `StoreError`."""
     for oid, item in objects.items():
+        if max_object is not None:
+            require_size(f"the {item.kind} {oid}, which was not written,", len(item.data), max_object)
         actual = object_id(item.kind, item.data)
         if actual != oid:
             raise StoreError(

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import re
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from ..errors import StoreError
+from ..errors import ObjectTooLarge, StoreError
 
 Oid = str
 """Forty lower-case hex digits: the SHA-1 that git gives an object."""
@@ -27,6 +28,31 @@ _TAGGED = re.compile(rb"object ([0-9a-f]{40})\n")
 _SECONDS = re.compile(r"-?[0-9]{1,15}")  # git itself takes anything else for 0
 _SUBMODULE_MODE = 0o160000
 _OVERHEAD = 400  # bytes that an object takes beyond its content: its id, its place, Python's headers
+
+
+MAX_OBJECT = 256 * 1024 * 1024
+"""Bytes that one object may have, unless a store is told otherwise."""
+
+
+def require_size(what: str, size: int, limit: int, option: str = "max_object") -> None:
+    """Refuse what is larger than a store takes, before there is memory for it. Raises `ObjectTooLarge`."""
+    if size > limit:
+        raise ObjectTooLarge(
+            f"{what} has {size:,} bytes, and {limit:,} are taken: keep large data elsewhere and store "
+            f"where it is, or open the store with a greater {option}= if this is meant"
+        )
+
+
+def inflate(packed: bytes, size: int) -> bytes:
+    """Decompress what is to have `size` bytes, taking no more memory. Raises `ValueError` if it has not."""
+    inflater = zlib.decompressobj()
+    try:
+        data = inflater.decompress(packed, max(size, 0) + 1)  # 0 would set no bound
+    except zlib.error as error:
+        raise ValueError(f"it cannot be decompressed: {error}") from error
+    if len(data) != size or not inflater.eof or inflater.unused_data:
+        raise ValueError(f"it does not have {size} bytes")
+    return data
 
 
 class GitObject(NamedTuple):

@@ -15,9 +15,11 @@ from .objects import GitObject, Oid
 from .protocol import RefUpdate
 
 
-def check_write(objects: Mapping[Oid, GitObject], updates: Sequence[RefUpdate]) -> None:
+def check_write(
+    objects: Mapping[Oid, GitObject], updates: Sequence[RefUpdate], max_object: int | None = None
+) -> None:
     """Refuse what no store accepts. Raises `StoreError` or `InvalidName`."""
-    check_objects(objects)
+    check_objects(objects, max_object)
     for update in updates:
         check_ref_name(update.name)
         if update.new is not None:

@@ -11,17 +11,36 @@ import zlib
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from .objects import GitObject, Kind, Oid, object_id
+from .objects import MAX_OBJECT, GitObject, Kind, Oid, object_id, require_size
 
 _KINDS: Mapping[int, Kind] = {1: "commit", 2: "tree", 3: "blob", 4: "tag"}
 _BY_OFFSET, _BY_ID = 6, 7
 _HEADER = 12
 _HASH = 20
 _CHUNK = 16 * 1024
+_LONGEST_SIZE = 56  # bits, beyond which no size is meant
+
+MAX_TOTAL = 1024 * 1024 * 1024
+"""Bytes that all objects of a pack may have together, unless told otherwise: they stand in memory."""
 
 
 class DamagedPack(ValueError):
     """A pack whose bytes contradict themselves; the text says what is wrong."""
+
+
+class _Room:
+    """How much may still be unpacked: of one object, and of all together."""
+
+    def __init__(self, max_object: int, max_total: int) -> None:
+        self._max_object = max_object
+        self._max_total = max_total
+        self._total = 0
+
+    def take(self, size: int, start: int) -> None:
+        """Take room for an object that says it has `size` bytes. Raises `ObjectTooLarge`."""
+        require_size(f"the object at {start}", size, self._max_object)
+        self._total += size
+        require_size(f"all up to the object at {start}", self._total, self._max_total, "max_total")
 
 
 class _Entry(NamedTuple):
@@ -32,11 +51,13 @@ class _Entry(NamedTuple):
     data: bytes
 
 
-def unpack(pack: bytes) -> dict[Oid, GitObject]:
+def unpack(pack: bytes, *, max_object: int = MAX_OBJECT, max_total: int = MAX_TOTAL) -> dict[Oid, GitObject]:
     """Return the objects of a pack by id.
 
-    Raises `DamagedPack` for one that is cut short, changed, or needs objects that it does not hold.
+    Raises `DamagedPack` for one that is cut short, changed, or needs objects that it does not hold, and
+    `ObjectTooLarge` for one that says it becomes more than is taken, before there is memory for it.
     """
+    room = _Room(max_object, max_total)
     if len(pack) < _HEADER + _HASH or pack[:4] != b"PACK":
         raise DamagedPack("it holds no pack")
     version, count = struct.unpack_from(">II", pack, 4)
@@ -48,11 +69,11 @@ def unpack(pack: bytes) -> dict[Oid, GitObject]:
     position = _HEADER
     for _ in range(count):
         start = position
-        entries[start], position = _entry(pack, start)
-    return _Resolver(entries).objects()
+        entries[start], position = _entry(pack, start, room)
+    return _Resolver(entries, room).objects()
 
 
-def _entry(pack: bytes, start: int) -> tuple[_Entry, int]:
+def _entry(pack: bytes, start: int, room: _Room) -> tuple[_Entry, int]:
     kind, size, position = _entry_header(pack, start)
     base: int | Oid | None = None
     if kind == _BY_OFFSET:
@@ -63,9 +84,10 @@ def _entry(pack: bytes, start: int) -> tuple[_Entry, int]:
         position += _HASH
     elif kind not in _KINDS:
         raise DamagedPack(f"an object of the unknown type {kind} stands at {start}")
-    data, position = _inflate(pack, position)
+    room.take(size, start)
+    data, position = _inflate(pack, position, size)
     if len(data) != size:
-        raise DamagedPack(f"the object at {start} has {len(data)} bytes instead of {size}")
+        raise DamagedPack(f"the object at {start} does not have {size} bytes")
     return _Entry(_KINDS.get(kind), base, data), position
 
 
@@ -77,7 +99,7 @@ def _entry_header(pack: bytes, position: int) -> tuple[int, int, int]:
         byte = pack[position]
         position += 1
         size |= (byte & 0x7F) << shift
-        shift += 7
+        shift = _next(shift)
     return kind, size, position
 
 
@@ -89,18 +111,23 @@ def _offset(pack: bytes, position: int) -> tuple[int, int]:
         byte = pack[position]
         position += 1
         back = ((back + 1) << 7) | (byte & 0x7F)
+        if back > len(pack):
+            raise DamagedPack("a delta in it rests on something before its beginning")
     return back, position
 
 
-def _inflate(pack: bytes, position: int) -> tuple[bytes, int]:
+def _inflate(pack: bytes, position: int, size: int) -> tuple[bytes, int]:
+    """Return what stands compressed at a place, no more than one byte beyond `size`, and where it ends."""
     inflater = zlib.decompressobj()
     parts: list[bytes] = []
     try:
-        while not inflater.eof:
+        left = size + 1
+        while not inflater.eof and left:
             chunk = pack[position : position + _CHUNK]
             if not chunk:
                 raise DamagedPack("it ends in the middle of an object")
-            parts.append(inflater.decompress(chunk))
+            parts.append(inflater.decompress(chunk, left))
+            left -= len(parts[-1])
             position += len(chunk) - len(inflater.unused_data)
     except zlib.error as error:
         raise DamagedPack(f"an object in it cannot be decompressed: {error}") from error
@@ -110,8 +137,9 @@ def _inflate(pack: bytes, position: int) -> tuple[bytes, int]:
 class _Resolver:
     """Puts deltas on what they are made from."""
 
-    def __init__(self, entries: Mapping[int, _Entry]) -> None:
+    def __init__(self, entries: Mapping[int, _Entry], room: _Room) -> None:
         self._entries = entries
+        self._room = room
         self._done: dict[int, GitObject] = {}
         self._places: dict[Oid, int] = {}
 
@@ -150,15 +178,29 @@ class _Resolver:
             made = GitObject(kind, data)
         else:
             below = self._done[base if isinstance(base, int) else self._places[base]]
-            made = GitObject(below.kind, b"".join(_apply(below.data, data)))
+            made = GitObject(below.kind, self._applied(below.data, data, place))
         self._done[place] = made
         self._places.setdefault(object_id(*made), place)
 
+    def _applied(self, base: bytes, delta: bytes, place: int) -> bytes:
+        """Return what a delta makes of `base`, which is as long as the delta says."""
+        length, position = _size(delta, 0)
+        size, position = _size(delta, position)
+        self._room.take(size, place)
+        parts: list[bytes] = []
+        made = 0
+        for part in _apply(base, delta, position):
+            made += len(part)
+            if made > size:
+                break
+            parts.append(part)
+        if made != size or length != len(base):
+            raise DamagedPack(f"the delta at {place} does not make an object of {size} bytes")
+        return b"".join(parts)
 
-def _apply(base: bytes, delta: bytes) -> Iterator[bytes]:
-    """Yield the parts of the object that a delta makes of `base`."""
-    _, position = _size(delta, 0)
-    _, position = _size(delta, position)
+
+def _apply(base: bytes, delta: bytes, position: int) -> Iterator[bytes]:
+    """Yield the parts of the object that a delta makes of `base`, its instructions from a place on."""
     while position < len(delta):
         code = delta[position]
         position += 1
@@ -184,6 +226,12 @@ def _size(delta: bytes, position: int) -> tuple[int, int]:
         byte = delta[position]
         position += 1
         size |= (byte & 0x7F) << shift
-        shift += 7
+        shift = _next(shift)
         if not byte & 0x80:
             return size, position
+
+
+def _next(shift: int) -> int:
+    if shift > _LONGEST_SIZE:
+        raise DamagedPack("it holds a size that no object has")
+    return shift + 7

@@ -20,7 +20,7 @@ from ...errors import MissingObject, SessionBusy, StoreError
 from ..checks import check_durability, check_objects, check_oid, check_ref_name
 from ..files import checked_path, os_errors, remove
 from ..locks import LockFolder
-from ..objects import GitObject, Kind, Oid
+from ..objects import MAX_OBJECT, GitObject, Kind, Oid, require_size
 from ..protocol import Durability, RefScan, RefUpdate
 from .head import Head
 from .lockfile import GitLocks
@@ -58,6 +58,9 @@ class GitBackend:
     `lock_wait` is how many seconds a write waits for a lock file (`main.lock`, `packed-refs.lock`) that
     another program holds, by default 10; then it raises `StoreBusy`.
 
+    An object of more than `max_object` bytes is neither written nor read (`ObjectTooLarge`): what packed
+    bytes say that they become is believed only up to there.
+
     With `read_only` nothing is made or changed, not by opening either, and a write raises
     `StoreError`.
 
@@ -74,7 +77,9 @@ class GitBackend:
         create: bool = True,
         read_only: bool = False,
         lock_wait: float | None = None,
+        max_object: int = MAX_OBJECT,
     ) -> None:
+        self._max_object = max_object
         self._location = checked_path(path)
         self._path = Path(os.path.realpath(self._location))
         self._sync = durability == "full"
@@ -177,7 +182,7 @@ class GitBackend:
         at nothing, `StoreError` when the disk refuses; the store stays usable after each.
         """
         self._require_writable()
-        check_objects(objects)
+        check_objects(objects, self._max_object)
         for update in updates:
             check_ref_name(update.name)
         with os_errors(self._location, "writing to"):
@@ -302,21 +307,26 @@ class GitBackend:
 
     def _read(self, oid: Oid) -> GitObject:
         check_oid(oid)
-        loose = read_loose(self._objects_path, oid, self._location)
+        loose = read_loose(self._objects_path, oid, self._location, self._max_object)
         if loose is not None:
             return loose
         kind: int
         try:
-            kind, data = self._open_database().read(oid)
+            kind, data = self._read_from(self._open_database(), oid)
         except _LIBGIT2_ERRORS:
             # Packs vanish when git, or another of us, repacks: look again with fresh eyes, once.
             kind, data = self._read_again(oid)
         return GitObject(_KINDS[kind], data)
 
+    def _read_from(self, database: pygit2.Odb, oid: Oid) -> tuple[int, bytes]:
+        _, size = database.read_header(oid)  # of a delta: what comes out of it
+        require_size(f"object {oid} in {self._location}", size, self._max_object)
+        return database.read(oid)
+
     def _read_again(self, oid: Oid) -> tuple[int, bytes]:
         database = self._open_database(fresh=True)
         try:
-            return database.read(oid)
+            return self._read_from(database, oid)
         except KeyError:
             self._require_indexes(whole=True)
             raise MissingObject(oid, self._location) from None

@@ -7,19 +7,22 @@ compressed data), which a store that is being checked for damage must not do.
 
 from __future__ import annotations
 
+import re
 import zlib
 from typing import cast
 
 from ...errors import StoreError
-from ..objects import GitObject, Kind, Oid, object_id
+from ..objects import GitObject, Kind, Oid, object_id, require_size
 
-_KINDS = frozenset({"blob", "tree", "commit", "tag"})
+_HEAD = re.compile(rb"(blob|tree|commit|tag) (0|[1-9][0-9]{0,17})")
+_LONGEST_HEAD = 32
 
 
-def read_loose(objects: str, oid: Oid, location: str) -> GitObject | None:
+def read_loose(objects: str, oid: Oid, location: str, max_object: int) -> GitObject | None:
     """Return the loose object of an id below the folder `objects`, or `None` where there is none.
 
-    Raises `StoreError`, naming the id and `location`, for one that is damaged or cannot be read.
+    Raises `StoreError`, naming the id and `location`, for one that is damaged or cannot be read, and
+    `ObjectTooLarge` for one that says it has more than `max_object` bytes.
     """
     try:
         with open(f"{objects}/{oid[:2]}/{oid[2:]}", "rb") as file:
@@ -31,7 +34,7 @@ def read_loose(objects: str, oid: Oid, location: str) -> GitObject | None:
             f"object {oid} in {location} cannot be read: {error.strerror}; give this user read permission "
             f"on the store, or check the disk"
         ) from error
-    found = _parsed(packed)
+    found = _parsed(packed, f"object {oid} in {location}", max_object)
     if found is None or object_id(*found) != oid:
         raise StoreError(
             f"object {oid} in {location} is damaged: its file does not hold what its id says; run "
@@ -40,17 +43,18 @@ def read_loose(objects: str, oid: Oid, location: str) -> GitObject | None:
     return found
 
 
-def _parsed(packed: bytes) -> GitObject | None:
+def _parsed(packed: bytes, what: str, max_object: int) -> GitObject | None:
     inflater = zlib.decompressobj()
     try:
-        data = inflater.decompress(packed)
+        head, end, begun = inflater.decompress(packed, _LONGEST_HEAD).partition(b"\0")
+        match = _HEAD.fullmatch(head)
+        if not end or match is None:
+            return None
+        size = int(match[2])
+        require_size(what, size, max_object)
+        content = begun + inflater.decompress(inflater.unconsumed_tail, max(1, size + 1 - len(begun)))
     except zlib.error:
         return None
-    if not inflater.eof or inflater.unused_data:
+    if len(content) != size or not inflater.eof or inflater.unused_data:
         return None
-    head, end, content = data.partition(b"\0")
-    kind, _, size = head.partition(b" ")
-    name = kind.decode("ascii", "replace")
-    if not end or name not in _KINDS or size != b"%d" % len(content):
-        return None
-    return GitObject(cast(Kind, name), content)
+    return GitObject(cast(Kind, match[1].decode()), content)

@@ -30,8 +30,9 @@ class SQLBackend(AppendBackend):
 
     fault: Callable[[str], None] | None = None
 
-    def __init__(self, durability: Durability) -> None:
+    def __init__(self, durability: Durability, max_object: int) -> None:
         self._durability = check_durability(durability)
+        self._max_object = max_object
 
     @property
     @abstractmethod
@@ -174,7 +175,9 @@ class SQLBackend(AppendBackend):
         """Tidy up after a prune; with `rewrite`, leave no byte of removed rows in the tables."""
 
     def _objects_of(self, wanted: list[Oid], rows: Iterable[Sequence[Any]]) -> dict[Oid, GitObject]:
-        return taken(dict(object_of(row, self.location) for row in rows), wanted, self.location)
+        return taken(
+            dict(object_of(row, self.location, self._max_object) for row in rows), wanted, self.location
+        )
 
     def _step(self, name: str) -> None:
         if self.fault is not None:

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...errors import Contention, FormatTooNew, NotAStore, StoreError
-from ..objects import GitObject, Oid
+from ..objects import MAX_OBJECT, GitObject, Oid
 from ..protocol import Durability, Pruned, RefUpdate
 from ..ref_moves import RefQuestions, RefView, check_write, plan_refs, ref_questions
 from .backend import SQLBackend
@@ -77,9 +77,10 @@ class PostgreSQLKVBackend(SQLBackend):
         durability: Durability = "full",
         create: bool = True,
         read_only: bool = False,
+        max_object: int = MAX_OBJECT,
         beside_published: bool = False,
     ) -> None:
-        super().__init__(durability)
+        super().__init__(durability, max_object)
         if not _SCHEMA_NAME.fullmatch(schema):
             raise ValueError(f"{schema!r} is no name for a schema: use letters, digits and _, 63 at most")
         server, locks = driver()
@@ -111,7 +112,7 @@ class PostgreSQLKVBackend(SQLBackend):
         lost connection the write may be found done when it is repeated.
         """
         self._server.require_writable()
-        check_write(objects, updates)
+        check_write(objects, updates, self._max_object)
         if not objects and not updates:
             return
         # In one order everywhere: transactions that write the same objects wait instead of locking up.

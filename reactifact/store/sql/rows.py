@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from ...errors import Contention, DamagedRef, StoreError
 from .. import canonical
 from ..names import encode_name
-from ..objects import GitObject, Kind, Oid, object_id, references
+from ..objects import GitObject, Kind, Oid, inflate, object_id, references, require_size
 
 T = TypeVar("T")
 
@@ -48,14 +48,23 @@ def object_row(oid: Oid, item: GitObject) -> ObjectRow:
     return ObjectRow(bytes.fromhex(oid), _NUMBERS[item.kind], len(item.data), data)
 
 
-def object_of(row: Sequence[Any], location: str) -> tuple[Oid, GitObject]:
-    """Return the object of a row, checked against its id. Raises `StoreError` for a damaged one."""
+def object_of(row: Sequence[Any], location: str, max_object: int) -> tuple[Oid, GitObject]:
+    """Return the object of a row, checked against its id.
+
+    Raises `StoreError` for a damaged one, `ObjectTooLarge` for one of more than `max_object` bytes.
+    """
     oid = bytes(row[0]).hex()
     try:
-        data = bytes(row[3]) if len(row[3]) == row[2] else zlib.decompress(row[3])
+        require_size(f"object {oid} in {location}", row[2], max_object)
+        data = bytes(row[3]) if len(row[3]) == row[2] else inflate(row[3], row[2])
         kind = _KINDS[row[1]]
         damaged = object_id(kind, data) != oid
-    except (zlib.error, KeyError, TypeError):  # SQLite keeps a text in a column of bytes, if told to
+    except (
+        ValueError,
+        OverflowError,
+        KeyError,
+        TypeError,
+    ):  # SQLite keeps a text in a column of bytes, if told to
         damaged = True
     if damaged:
         raise StoreError(

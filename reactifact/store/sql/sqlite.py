@@ -16,7 +16,7 @@ from typing import Any
 from ...errors import StoreError
 from ..files import os_errors
 from ..locks import LockFolder
-from ..objects import GitObject, Oid
+from ..objects import MAX_OBJECT, GitObject, Oid
 from ..protocol import Durability, Pruned, RefUpdate
 from ..ref_moves import RefView, check_write, plan_refs, ref_questions
 from .backend import SQLBackend
@@ -54,6 +54,9 @@ class SQLiteKVBackend(SQLBackend):
     objects are one row and the log is folded into the file by SQLite, so a store that only grows needs no
     care; `prune` removes what no ref reaches any more.
 
+    An object of more than `max_object` bytes is neither written nor read (`ObjectTooLarge`): what a row
+    says that it decompresses to is believed only up to there.
+
     `fault`, if set, is called with the name of each step of a write that has just been done, so
     that tests can kill, pause or fail there; set on the class, it is called for the making of the
     tables too.
@@ -69,8 +72,9 @@ class SQLiteKVBackend(SQLBackend):
         durability: Durability = "full",
         create: bool = True,
         read_only: bool = False,
+        max_object: int = MAX_OBJECT,
     ) -> None:
-        super().__init__(durability)
+        super().__init__(durability, max_object)
         self._file = SQLiteFile(
             path, _STORE, sync=durability == "full", create=create, read_only=read_only, step=self._step
         )
@@ -97,7 +101,7 @@ class SQLiteKVBackend(SQLBackend):
         `MissingObject`, `InvalidName` or `StoreError`; nothing is changed then.
         """
         self._file.require_writable()
-        check_write(objects, updates)
+        check_write(objects, updates, self._max_object)
         if not objects and not updates:
             return
         rows = [object_row(oid, item) for oid, item in objects.items()]
