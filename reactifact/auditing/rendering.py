@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
-from ..store.printable import plain
+from ..store.printable import plain, plain_lines
 from .report import FORMAT, AuditReport, ProvenanceEntry
 
 _SHORT = 12
 
 
 def report_to_json(report: AuditReport, *, indent: int | None = 2) -> str:
-    """Return a report as JSON with sorted keys."""
-    return json.dumps(asdict(report), indent=indent, sort_keys=True, ensure_ascii=False)
+    """Return a report as JSON with sorted keys, and no character that steers a terminal."""
+    return plain_lines(json.dumps(asdict(report), indent=indent, sort_keys=True, ensure_ascii=False))
 
 
 def report_from_json(text: str | bytes) -> AuditReport:

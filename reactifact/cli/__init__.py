@@ -8,6 +8,7 @@ chooses and prints.
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ from ..errors import ReactifactError
 from .audit import audit, verify
 from .branch import branch
 from .bundle import bundle
-from .common import say_error
+from .common import say_error, to_stderr
 from .context import context
 from .diff import diff
 from .graph import graph
@@ -115,7 +116,9 @@ def _run(arguments: list[str]) -> int:
         sys.stdout.flush()
         return end.exit_code
     except click.ClickException as error:
-        error.show()
+        said = io.StringIO()
+        error.show(said)  # it repeats the arguments as they were given
+        to_stderr(said.getvalue().rstrip("\n"))
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return _INTERRUPTED

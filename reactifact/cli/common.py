@@ -23,6 +23,7 @@ from ..store.database import Database
 from ..store.line import Line
 from ..store.objects import Oid
 from ..store.printable import plain as plain  # the verbs take it from here
+from ..store.printable import plain_lines
 from ..store.revisions import DamagedHead, Head, find_head, latest_head, parse_head, readable_heads
 from .loading import bundle_at
 from .loading import load_agents as load_agents  # and their public path
@@ -136,21 +137,24 @@ def print_json(document: Any) -> None:
 
 
 def line(text: str = "", colour: str | None = None, *, bold: bool = False) -> None:
-    """Print a line, with what the encoding of stdout lacks written as escapes."""
-    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    text = text.encode(encoding, "backslashreplace").decode(encoding)
-    click.echo(click.style(text, fg=colour, bold=bold) if colour or bold else text)
+    """Print a line, with control characters and what the encoding of stdout lacks written as escapes."""
+    text = plain_lines(text)
+    _echo(click.style(text, fg=colour, bold=bold) if colour or bold else text)
 
 
 def to_stderr(text: str) -> None:
-    """Print a remark or an error."""
-    encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
-    click.echo(text.encode(encoding, "backslashreplace").decode(encoding), err=True)
+    """Print a remark or an error, as `line` does."""
+    _echo(plain_lines(text), err=True)
+
+
+def _echo(text: str, *, err: bool = False) -> None:
+    encoding = getattr(sys.stderr if err else sys.stdout, "encoding", None) or "utf-8"
+    click.echo(text.encode(encoding, "backslashreplace").decode(encoding), err=err)
 
 
 def table(rows: Sequence[Sequence[Cell | str]], indent: str = "") -> None:
     """Print rows in aligned columns; columns that are empty everywhere are left out."""
-    cells = [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in rows]
+    cells = [[_cell(cell) for cell in row] for row in rows]
     widths = [max(_width(cell.text) for cell in column) for column in zip(*cells, strict=True)]
     for row in cells:
         text, padding = indent, ""
@@ -161,7 +165,12 @@ def table(rows: Sequence[Sequence[Cell | str]], indent: str = "") -> None:
                 text += padding + (click.style(cell.text, fg=cell.colour) if cell.colour else cell.text)
                 padding = ""
             padding += " " * (width - _width(cell.text) + 2)
-        line(text)
+        _echo(text)
+
+
+def _cell(cell: Cell | str) -> Cell:
+    cell = cell if isinstance(cell, Cell) else Cell(cell)
+    return cell._replace(text=plain_lines(cell.text))
 
 
 def _width(text: str) -> int:

@@ -17,6 +17,14 @@ def plain(text: str) -> str:
     return "".join(char if char.isprintable() else _escaped(char) for char in text)
 
 
+def plain_lines(text: str) -> str:
+    """Return a text without control characters other than the ends of its lines.
+
+    Of JSON it leaves the meaning: there they stand inside strings, as escapes.
+    """
+    return text if text.isascii() and text.isprintable() else "\n".join(map(plain, text.split("\n")))
+
+
 def _escaped(char: str) -> str:
     return json.dumps(char)[1:-1] if ord(char) != 0x7F else "\\u007f"
 
