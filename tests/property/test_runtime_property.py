@@ -377,7 +377,7 @@ class Both:
         expected, tried = self._follow(turn, ending in ("cancelled", "late"))
         assert tried == self.world.tried
         assert expected == ("cut" if ending in ("cancelled", "late") else ending)
-        if ending == "late":
+        if ending in ("cancelled", "late"):  # whatever cuts a turn, it is saved
             self.saved = self.model.reopened()
 
     def _follow(self, turn: Turn, is_cut: bool) -> tuple[str, list[str]]:
