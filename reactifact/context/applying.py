@@ -105,24 +105,27 @@ def _update(item: Prepared, working: Working, origin: Origin) -> Write | None:
 
 
 def _refresh(item: Prepared, live: Meta, working: Working, origin: Origin, op_type: str) -> Write:
-    """Write over a live artifact; equal data moves neither version nor event, but is recorded."""
+    """Write over a live artifact; equal data moves neither version nor event.
+
+    A commit of an agent records it all the same; a direct change that changes nothing makes no commit.
+    """
     encoded = item.encoded
     assert encoded is not None
     if same_content(encoded, live):
         if origin.commit is not None:
             working.state.touch(live.id, origin)
-        working.journal(
-            {
-                "type": op_type,
-                "artifact_id": live.id,
-                "data_type": encoded.type_id,
-                "payload": live.payload,
-                "revision": live.revision,
-                "version": live.version,
-                "unchanged": True,
-                **action_note(encoded),
-            }
-        )
+            working.journal(
+                {
+                    "type": op_type,
+                    "artifact_id": live.id,
+                    "data_type": encoded.type_id,
+                    "payload": live.payload,
+                    "revision": live.revision,
+                    "version": live.version,
+                    "unchanged": True,
+                    **action_note(encoded),
+                }
+            )
         return Write(live.id, live.version, "update")
     meta = working.write(live.id, encoded, origin, op_type)
     return Write(live.id, meta.version, "update")

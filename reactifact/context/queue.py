@@ -163,8 +163,8 @@ class Queue:
             entry.path = waiting_path(waiting, data)
             self._stored[entry.path] = entry
             edits[entry.path] = blob_entry(self.line.objects.put("blob", data))
-        self._unstored, self._gone = {}, set()
         self._root = update(self.line.objects, self._root, edits)
+        self._unstored, self._gone = {}, set()  # only now: a read may fail, and is tried again
         return self._root
 
     def _newest_of_a_kind(self, fresh: list[QueueEntry]) -> list[QueueEntry]:
@@ -223,13 +223,11 @@ class Queue:
         if self._is_read:
             self._sort()
             return
-        self._is_read = True
         files = [(path, oid) for path, oid in walk(self.line.objects, self._root) if path not in self._gone]
         found = self.line.objects.read_many(oid for _, oid in files)
-        for path, oid in files:
-            if path in self._stored:
-                continue
-            waiting = Waiting.decode(found[oid].data)
+        stored = [(path, Waiting.decode(found[oid].data)) for path, oid in files if path not in self._stored]
+        self._is_read = True  # only now: a read may fail, and is tried again
+        for path, waiting in stored:
             entry = QueueEntry(
                 Event.from_dict(waiting.event),
                 waiting.owed,

@@ -132,7 +132,8 @@ def _apply_again(commits: Committer, plan: MergePlan) -> None:
         meta = stored.meta
         payload = working.state.payload(meta)
         encoded = Encoded(meta.type_id, payload, meta.revision, resolve(meta.type_id))
-        working.write(meta.id, encoded, origin, "update")
+        kind = "create" if working.state.stored(meta.id) is None else "update"
+        working.write(meta.id, encoded, origin, kind)
     for artifact_id in plan.delete:
         working.delete(artifact_id, origin)
     for source, relation, target in plan.link:

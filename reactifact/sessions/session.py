@@ -33,11 +33,6 @@ _SHOWN = 10
 log = get_logger("reactifact.session")
 
 
-def _events(context: Context) -> list[int]:
-    """Return what waits in a queue, to tell whether any was added or taken off."""
-    return [id(entry.event) for entry in context.queue]
-
-
 class Session:
     """One session that is open: its id, its context, and whether it was there before.
 
@@ -60,7 +55,7 @@ class Session:
         self._lock = lock
         context.is_exclusive = lock is not None
         self._is_deleted = False
-        self._waiting = _events(context)
+        self._waiting = context.queue.revision
 
     @property
     def is_exclusive(self) -> bool:
@@ -105,7 +100,7 @@ class Session:
             changes = lines.unsaved(self.context)
             if error is not None and changes:
                 self._tell_of_dropped(changes, error)
-            elif error is None and (changes or _events(self.context) != self._waiting):
+            elif error is None and (changes or self.context.queue.revision != self._waiting):
                 await self.save()
         finally:
             await self.aclose()

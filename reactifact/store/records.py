@@ -24,6 +24,7 @@ from .objects import TREE_MODE, CommitObject, Oid, Signature, TreeEntry
 from .trees import lookup, subtree, walk
 
 COMMITTER = ("reactifact", "reactifact@reactifact.invalid")
+_SUBJECT = 72  # characters: what `git log --oneline` and git hosts show whole
 _ROLES = {"agent": "agent", "ledger": "outbox", "root": "reactifact", "queue": "reactifact"}
 
 
@@ -278,19 +279,32 @@ def safe_text(text: str, also: str = "") -> str:
 
 
 def subject(record: CommitRecord) -> str:
-    """Return the sentence that `git log --oneline` shows."""
-    who = safe_text(record.author.partition("<")[0].strip()) or "unnamed"
+    """Return the sentence that `git log --oneline` shows, of at most 72 characters."""
+    return _cut(_sentence(record))[0]
+
+
+def _sentence(record: CommitRecord) -> str:
     if record.message:
-        return safe_text(record.message.strip().split("\n")[0][:200])
+        return safe_text(record.message.strip().split("\n")[0])
+    who = safe_text(record.author.partition("<")[0].strip()) or "unnamed"
     phrases = [_phrase(op) for op in record.operations]
-    shown = ", ".join(phrases[:3])
-    if len(phrases) > 3:
-        shown += f" and {len(phrases) - 3} more"
-    return f"{who}: {shown or 'nothing to record'}"
+    whole = f"{who}: {', '.join(phrases) or 'nothing to record'}"
+    if len(whole) <= _SUBJECT:
+        return whole
+    for shown in range(len(phrases) - 1, 0, -1):
+        some = f"{who}: {', '.join(phrases[:shown])} and {len(phrases) - shown} more"
+        if len(some) <= _SUBJECT:
+            return some
+    return f"{who}: {len(phrases)} changes" if len(phrases) > 1 else whole
+
+
+def _cut(text: str) -> tuple[str, bool]:
+    """Return a text that fits into a subject, and whether something of it was cut off."""
+    return (text, False) if len(text) <= _SUBJECT else (text[: _SUBJECT - 3] + "...", True)
 
 
 def _phrase(operation: dict[str, Any]) -> str:
-    kind = operation.get("type", "")
+    kind = _verb(operation)
     name = safe_text(_short(str(operation.get("artifact_id", ""))))
     if kind in ("link", "unlink"):
         relation = safe_text(_short(str(operation.get("relation") or "any")))
@@ -302,16 +316,31 @@ def _phrase(operation: dict[str, Any]) -> str:
     return f"{kind} {safe_text(class_name)} {name}" if class_name else f"{kind} {name}"
 
 
+def _verb(operation: dict[str, Any]) -> str:
+    """Return what an operation came to: a create of what was there is an update, or changed nothing."""
+    kind = str(operation.get("type", ""))
+    if kind not in ("create", "update") or operation.get("version") is None:
+        return kind
+    if operation.get("unchanged"):
+        return "keep"
+    return "create" if operation["version"] == 0 else "update"
+
+
 def _short(text: str) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
 def _message(record: CommitRecord, state: str | None) -> str:
-    lines = [subject(record), ""]
-    body = [_phrase(op) for op in record.operations]
-    if record.message and "\n" in record.message.strip():
-        said = record.message.strip().split("\n")[1:]
-        body = [safe_text(line) for line in said if line.strip()] + body
+    """Return the message: subject, a body only where that says more, trailers."""
+    sentence = _sentence(record)
+    shown, is_cut = _cut(sentence)
+    said = [safe_text(line) for line in record.message.strip().split("\n")[1:] if line.strip()]
+    phrases = [_phrase(op) for op in record.operations]
+    if is_cut and record.message:
+        said.insert(0, sentence)
+    is_told = not record.message and not is_cut and sentence.endswith(": " + ", ".join(phrases))
+    body = said if is_told else said + phrases
+    lines = [shown, ""]
     if body:
         lines += [*body, ""]
     lines += [f"{key}: {safe_text(value)}" for key, value in _trailers(record, state) if value]

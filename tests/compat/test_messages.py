@@ -117,7 +117,7 @@ async def test_the_state_is_equal_for_equal_states_and_changes_with_them(git_pla
     assert states[0] == states[2] != states[1]
 
 
-async def test_the_subject_is_a_sentence_and_the_body_has_a_line_an_operation(git_place: Place) -> None:
+async def test_the_subject_is_a_sentence_and_a_body_stands_only_where_it_says_more(git_place: Place) -> None:
     session = await git_place.store().open("s")
     session.context.create(Order(item="x"), id="42")
     outside = Outside()
@@ -128,11 +128,63 @@ async def test_the_subject_is_a_sentence_and_the_body_has_a_line_an_operation(gi
     lines = message.splitlines()
     assert lines[0] == "notifier: create Receipt receipt:42, act notify:42"
     assert lines[1] == ""
-    assert lines[2:4] == ["create Receipt receipt:42", "act notify:42"]
+    assert lines[2].startswith("Change-Id: ")  # a body only where it says more
     people = git(path, "log", "-1", "--author=notifier", "--format=%an|%cn", "s/main").strip()
     assert people == "notifier|reactifact"
     assert dict(trailers(path, "s/%outbox"))["Session-Id"] == "s"
     fsck(path)
+
+
+@pytest.mark.parametrize("count", [2, 9])
+async def test_a_subject_fits_and_the_body_says_what_it_leaves_out(count: int, git_place: Place) -> None:
+    path = git_place.path
+    assert path is not None
+    session = await git_place.store().open("s")
+    names = [f"{number}-{'x' * 40}" for number in range(count)]
+    for name in names:
+        session.context.create(Note(), id=name)
+    await session.save()
+    async with git_place.store().edit("s", message="why " * 40) as context:
+        context.update(names[0], Note(text="new"))
+    said = git(path, "log", "-1", "--format=%B", "s/main").splitlines()
+    assert said[0].endswith("...")
+    assert said[2] == ("why " * 40).strip()
+    lines = git(path, "log", "-1", "--format=%B", "s/main~1").splitlines()
+    assert lines[0].startswith("application: ")
+    assert lines[2 : 2 + count] == [f"create Note {name}" for name in names]
+    assert all(len(line) <= 72 for line in git(path, "log", "--format=%s", "s/main").splitlines())
+
+
+def _upsert(text: str, call: ProduceCall) -> None:
+    call.effects.upsert(Note(text=text), id="n")
+
+
+async def test_a_subject_says_what_an_upsert_came_to(git_place: Place) -> None:
+    path = git_place.path
+    assert path is not None
+    session = await git_place.store().open("s")
+    for text in ("a", "b", "b"):
+        await commit(session.context, partial(_upsert, text))
+    await session.save()
+    subjects = git(path, "log", "--format=%s", "s/main").splitlines()
+    assert [line.partition(": ")[2] for line in subjects if line.endswith(" Note n")] == [
+        "keep Note n",
+        "update Note n",
+        "create Note n",
+    ]
+
+
+async def test_what_was_new_is_a_create_after_a_refresh(git_place: Place) -> None:
+    path = git_place.path
+    assert path is not None
+    session = await git_place.store().open("s")
+    await session.save()
+    async with git_place.store().edit("s") as context:
+        context.create(Note(), id="other")
+    session.context.create(Note(), id="n")
+    await session.refresh()
+    await session.save()
+    assert git(path, "log", "-1", "--format=%s", "s/main").strip() == "application: create Note n"
 
 
 def _delete(name: str, call: ProduceCall) -> None:
