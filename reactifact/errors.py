@@ -6,6 +6,8 @@ condition, a dispatcher) are never wrapped: they reach the caller as they were r
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 
 class ReactifactError(Exception):
     """Base of every error that reactifact raises for its own reasons."""
@@ -97,6 +99,10 @@ class SessionBusy(StoreBusy):
     """Another runner or drain holds the lock of this session."""
 
 
+class LockLost(StoreError):
+    """A lock of the store was lost while its holder relied on it; what it guards may be done by another."""
+
+
 class InvalidName(ReactifactError, ValueError):
     """An id or a name that cannot be stored (empty, too long, or not encodable as UTF-8)."""
 
@@ -123,3 +129,22 @@ class ArtifactMutated(ReactifactError, RuntimeError):
 
 class IntentConflict(ReactifactError, ValueError):
     """Two different actions were planned under one idempotency key."""
+
+
+def text_of(error: BaseException) -> str:
+    """Return what an exception says. An exception of a user may raise from its own `str`; this never does."""
+    for text in (str, repr):
+        with suppress(Exception):
+            return str.__str__(text(error))
+    return f"{type(error).__name__}, whose text cannot be had: its __str__ and __repr__ raise"
+
+
+def told(error: BaseException) -> str:
+    """Return an exception as one line of text: its type and what it says. Never raises."""
+    return f"{type(error).__name__}: {text_of(error)}"
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """Add a note to an exception; one that takes none stays as it is. Never raises."""
+    with suppress(Exception):
+        error.add_note(note)

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from ..context.interrupts import PendingAction
 from ..context.types import TypeNotFoundError, resolve
 from ..context.working import Working
-from ..errors import MissingObject
+from ..errors import MissingObject, add_note
 from ..store.database import Objects
 from ..store.layout import Intent, Meta, file_path
 from ..store.ledger import Ledger, LedgerEntry
@@ -79,9 +79,10 @@ class Rules:
             key = self.key(data)
             hash(key)
         except Exception as error:
-            error.add_note(
+            add_note(
+                error,
                 f"raised by the key or a condition of a consume for artifact {artifact_id!r}: both take "
-                f"the data of every artifact of the types concerned, and a key must be hashable"
+                f"the data of every artifact of the types concerned, and a key must be hashable",
             )
             raise
         return Facts(filled, key)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from anyio.lowlevel import checkpoint_if_cancelled
 
 from ..context import Context
+from ..errors import add_note
 from .effects import Effects
 from .inputs import Inputs
 
@@ -79,7 +80,7 @@ async def run_with_retries(
             return
         except retries.errors as error:
             if tries > retries.times:
-                error.add_note(f"raised by the last of {tries} tries (retries={retries.times})")
+                add_note(error, f"raised by the last of {tries} tries (retries={retries.times})")
                 raise
         back()
         await checkpoint_if_cancelled()  # an error that a cancellation was turned into ends here

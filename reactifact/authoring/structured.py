@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from ..context import Context
+from ..errors import text_of, told
 from ..logs import get_logger
 from .providers import LLMRequest, Message
 
@@ -82,7 +83,7 @@ async def structured_llm(
 
 
 def _report(error: Exception, schema: type[BaseModel], on_error: OnError | None) -> None:
-    details = {"schema": schema.__name__, "error": f"{type(error).__name__}: {error}"}
+    details = {"schema": schema.__name__, "error": told(error)}
     log.warning("no structured answer", extra=details)
     if on_error is not None:
         on_error(error)
@@ -94,7 +95,7 @@ def _prompt(schema: type[BaseModel], system: str, user: str) -> list[Message]:
 
 
 def _again(error: Exception) -> str:
-    return f"That cannot be used: {str(error)[:_LONGEST_FAULT]}\nAnswer again, with the JSON alone."
+    return f"That cannot be used: {text_of(error)[:_LONGEST_FAULT]}\nAnswer again, with the JSON alone."
 
 
 def prompt_hash(messages: Sequence[Message]) -> str:

@@ -6,14 +6,13 @@ runtime's; nothing here talks to the world.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
 from ..store.layout import Intent, Meta
-from ..store.ledger import LedgerEntry
+from ..store.ledger import LedgerEntry, LedgerEvent
 from ..store.line import Line, new_change_id
-from ..store.objects import Oid
 from .artifacts import Artifact
 from .encoding import ACTION_TYPE, other_payload
 from .events import Event, EventType
@@ -47,6 +46,12 @@ def sendable(working: Working) -> list[Artifact[PendingAction]]:
         elif key is not None and not _is_delivered(working, intent):
             blocked.add(key)
     return found
+
+
+def waits(working: Working, action_id: str) -> bool:
+    """Tell whether an action of the branch is still to be sent, as far as the ledger was read."""
+    intent = working.state.intent(action_id)
+    return intent is not None and _is_pending(working, intent)
 
 
 def failed(working: Working) -> list[Artifact[PendingAction]]:
@@ -175,13 +180,12 @@ def rearm(working: Working, action_id: str, when: datetime) -> Artifact[PendingA
             f"{action_id!r} was dispatched and is not sent again under the same key: "
             f"plan a new action under a key of its own"
         )
-    if entry is None or (entry.status == "pending" and not entry.attempts):
+    if entry is None or (entry.status == "pending" and entry.error is None):
         return working.get(action_id)
     changed = replace(
         entry,
         status="pending",
-        attempts=0,
-        error=None,
+        error=None,  # while `attempts` only grows, so that whoever retries can put an end to it
         updated_at=when.isoformat(),
         changes=entry.changes + 1,
     )
@@ -206,9 +210,9 @@ def missed(line: Line) -> list[tuple[Event, list[str] | None]]:
     return entries
 
 
-def hear_of_others(working: Working, known: Oid | None, when: datetime) -> None:
-    """Queue the updates that others recorded for this branch since the ledger stood at `known`."""
-    for found in working.ledger.since(known):
+def hear_of_others(working: Working, events: Iterable[LedgerEvent], when: datetime) -> None:
+    """Queue the updates that others recorded for this branch."""
+    for found in events:
         if working.delivered is not None:
             working.delivered.add(found.action_id)
         working.renew(found.action_id)

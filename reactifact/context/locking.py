@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 
 from anyio import CancelScope
 
 from ..clock import Clock
 from ..errors import SessionBusy
 from ..store.line import Line
-from ..store.protocol import ObjectBackend
+from ..store.protocol import HeldLock, ObjectBackend
 from ..threads import short_call
 
 _FIRST_WAIT = 0.005
@@ -28,17 +30,23 @@ class StoreLock:
         self._name = name
         self._clock = clock
         self._wait = wait
-        self._held: AbstractContextManager[None] | None = None
+        self._held: AbstractContextManager[HeldLock] | None = None
+        self._lock: HeldLock | None = None
 
     async def acquire(self) -> None:
-        """Take the lock. Raises `SessionBusy`, naming the holder, when the wait was in vain."""
+        """Take the lock.
+
+        Raises `SessionBusy`, naming the holder, when the wait was in vain, and at once where the holder
+        waits for the code that asks.
+        """
         pause = _FIRST_WAIT
         until = self._clock.monotonic() + self._wait
         while True:
             lock = self._backend.lock(self._name)
             try:
-                await short_call(self._backend.is_local, lock.__enter__)
-            except SessionBusy:
+                self._lock = await short_call(self._backend.is_local, lock.__enter__)
+            except SessionBusy as error:
+                self._refuse_own(error)
                 left = until - self._clock.monotonic()
                 if left <= 0:
                     raise
@@ -48,18 +56,47 @@ class StoreLock:
                 self._held = lock
                 return
 
+    def require_held(self) -> None:
+        """Ask whether the lock is still ours; blocks. Raises `LockLost`."""
+        if self._lock is not None:
+            self._lock.require_held()
+
+    @contextmanager
+    def waits_for(self) -> Iterator[None]:
+        """Let the code inside, and the tasks it starts, know that the holder of this lock waits for it."""
+        token = _waiting.set((*_waiting.get(), self))
+        try:
+            yield
+        finally:
+            _waiting.reset(token)
+
+    def _refuse_own(self, error: SessionBusy) -> None:
+        place = self._backend.location
+        for one in _waiting.get():
+            if one._held is not None and (one._name, one._backend.location) == (self._name, place):
+                raise SessionBusy(
+                    f"lock {self._name!r} of {place} is held by the drain that called this code and waits "
+                    f"for it, so it would wait for ever: do not run or drain the session in its dispatcher; "
+                    f"plan what follows from a delivery in an agent that is triggered by it"
+                ) from error
+
     async def release(self) -> None:
         """Give the lock back; one that is not held is fine."""
-        lock, self._held = self._held, None
+        lock, self._held, self._lock = self._held, None, None
         if lock is not None:
             with CancelScope(shield=True):
                 await short_call(self._backend.is_local, lock.__exit__, None, None, None)
 
-    async def __aenter__(self) -> None:
+    async def __aenter__(self) -> StoreLock:
         await self.acquire()
+        return self
 
     async def __aexit__(self, *exc: object) -> None:
         await self.release()
+
+
+_waiting: ContextVar[tuple[StoreLock, ...]] = ContextVar("reactifact_locks", default=())
+"""The locks whose holders wait for the present code."""
 
 
 def run_lock(line: Line, clock: Clock, wait: float = 0.0) -> StoreLock:
@@ -67,6 +104,6 @@ def run_lock(line: Line, clock: Clock, wait: float = 0.0) -> StoreLock:
     return StoreLock(line.database.backend, f"run {line.session}/{line.branch}", clock, wait)
 
 
-def drain_lock(line: Line, clock: Clock) -> StoreLock:
+def drain_lock(line: Line, clock: Clock, wait: float = math.inf) -> StoreLock:
     """Return the lock of whoever drains the outbox of a session: one drain at a time."""
-    return StoreLock(line.database.backend, f"drain {line.session}", clock, math.inf)
+    return StoreLock(line.database.backend, f"drain {line.session}", clock, wait)

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
+from ..errors import add_note
 from ..store.canonical import content_hash
 from ..store.database import Objects, Staging
 from ..store.merge import Clash, Combined, Content, MergePlan, Version
@@ -131,7 +132,7 @@ class Combiner:
                 return None
             return self.made(result, ours, f"the merge function of {ours.stored.meta.type_id!r}", keeper)
         except Exception as error:
-            error.add_note(f"raised while artifact {artifact_id!r} was merged; nothing was applied")
+            add_note(error, f"raised while artifact {artifact_id!r} was merged; nothing was applied")
             raise
 
     def _model(self, model: type[BaseModel], version: Version) -> BaseModel:
@@ -216,7 +217,7 @@ def settle(objects: Objects, plan: MergePlan, policy: Policy, combiner: Combiner
         try:
             result = _decision(clash, detail, policy, combiner)
         except Exception as error:
-            error.add_note(f"raised by the policy for artifact {clash.artifact_id!r}; nothing was applied")
+            add_note(error, f"raised by the policy for artifact {clash.artifact_id!r}; nothing was applied")
             raise
         if result is None:
             left.append(clash)

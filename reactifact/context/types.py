@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, RootModel
 
-from ..errors import PayloadError, ReactifactWarning, TypeNotFoundError
+from ..errors import PayloadError, ReactifactWarning, TypeNotFoundError, add_note, told
 from . import type_args
 from .lookup import (
     ImportRefused,
@@ -138,7 +138,7 @@ def migrate_payload(type_id: str, payload: dict[str, Any]) -> dict[str, Any]:
     try:
         migrated = spec.migrate(copy.deepcopy(payload))
     except Exception as error:
-        error.add_note(f"raised by the migrate hook registered for type {type_id!r}")
+        add_note(error, f"raised by the migrate hook registered for type {type_id!r}")
         raise
     if not isinstance(migrated, dict):
         raise PayloadError(
@@ -346,7 +346,7 @@ def _not_found(type_id: str, cause: Exception | None) -> str:
     if isinstance(cause, ImportRefused):
         reason = str(cause)
     elif cause is not None and not isinstance(cause, TypeNotFoundError):
-        reason = f"looking it up failed with {type(cause).__name__}: {cause}"
+        reason = f"looking it up failed with {told(cause)}"
     if type_id.startswith("__main__."):
         reason = "it was written by a script run as __main__, and this is another one"
     return (

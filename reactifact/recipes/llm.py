@@ -13,6 +13,7 @@ from ..authoring.providers import LLMRequest, LLMResponse, Message
 from ..authoring.structured import OnError, prompt_hash
 from ..context import Context
 from ..context.artifacts import Artifact
+from ..errors import told
 from ..logs import get_logger
 from .texts import render_lines
 
@@ -95,7 +96,7 @@ class _Asker:
                     return text
                 raise ValueError("the model answered with an empty text")
             except Exception as error:  # a provider may raise anything; the recipe goes on without it
-                log.warning("summary failed", extra={"error": f"{type(error).__name__}: {error}"})
+                log.warning("summary failed", extra={"error": told(error)})
                 if self.on_error is not None:
                     self.on_error(error)
         return None

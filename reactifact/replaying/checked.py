@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 
 from ..errors import StoreError
 from ..store.objects import GitObject, Oid, object_id
-from ..store.protocol import ChecksIndexes, ObjectBackend, RefUpdate
+from ..store.protocol import ChecksIndexes, HeldLock, ObjectBackend, RefUpdate
 
 
 class CheckedBackend:
@@ -59,7 +59,7 @@ class CheckedBackend:
         """Refuse. Raises `StoreError`."""
         raise StoreError(f"{self.location} is only checked here, and not written")
 
-    def lock(self, name: str, *, wait: float = 0.0) -> AbstractContextManager[None]:
+    def lock(self, name: str, *, wait: float = 0.0) -> AbstractContextManager[HeldLock]:
         """Take the lock of the backend behind it."""
         return self._inner.lock(name, wait=wait)
 

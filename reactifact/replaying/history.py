@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..errors import ReactifactError, UnknownRevision
+from ..errors import ReactifactError, UnknownRevision, text_of
 from ..store.database import Database
 from ..store.line import MAIN
 from ..store.names import branch_ref, is_ledger_ref, tag_ref
@@ -88,7 +88,7 @@ def verify_history(database: Database, session: str) -> HistoryReport:
 
 
 def _damage(error: Exception) -> str:
-    text = str(error) or type(error).__name__
+    text = text_of(error) or type(error).__name__
     return text if isinstance(error, ReactifactError) else f"it cannot be read ({text})"
 
 

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from ..context import Context
 from ..context.artifacts import Artifact
 from ..context.interrupts import PendingAction
+from ..errors import add_note
 from .outbox import Dispatcher
 
 
@@ -52,7 +53,7 @@ class RetryingDispatcher:
                 return
             except self._retry_on as error:
                 if attempt == self._attempts:
-                    error.add_note(f"tried {attempt} times")
+                    add_note(error, f"tried {attempt} times")
                     raise
                 await context.resources.clock.sleep(self._wait(attempt))
 

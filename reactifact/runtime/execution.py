@@ -18,6 +18,7 @@ from ..context.held import HeldResult
 from ..context.operations import Create, Operation
 from ..context.scope import Scope, entered
 from ..context.working import Working
+from ..errors import told
 from ..logs import bind, get_logger
 from .planning import Work
 
@@ -74,7 +75,7 @@ class Result:
         if self.error is None:
             log.debug("agent finished", extra={"latency_ms": self.latency})
         else:
-            text = f"{type(self.error).__name__}: {self.error}"
+            text = told(self.error)
             log.warning("agent failed", extra={"latency_ms": self.latency, "error": text})
 
     def prepare(self, working: Working) -> None:

@@ -6,6 +6,7 @@ next send. It never decides what is sent.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,11 +17,12 @@ from ..context import Context, delivery
 from ..context.artifacts import Artifact
 from ..context.events import EventType
 from ..context.interrupts import PendingAction
-from ..context.locking import drain_lock
+from ..context.locking import StoreLock, drain_lock
 from ..context.publishing import publish_ledger
 from ..context.readiness import require_readable
-from ..errors import IntentConflict
+from ..errors import IntentConflict, LockLost, add_note, text_of, told
 from ..logs import get_logger
+from ..store.ledger import LedgerEvent
 from ..threads import short_call
 from .native import Function, run_all
 from .planning import named
@@ -37,6 +39,7 @@ class Drained:
     """What one drain did."""
 
     tried: int = 0
+    delivered: int = 0
     errors: list[tuple[int, Exception]] = field(default_factory=list)  # (place in the drain, error)
 
     def raise_first(self) -> None:
@@ -45,7 +48,7 @@ class Drained:
             return
         first, *others = (error for _, error in self.errors)
         for other in others:
-            first.add_note(f"also failed: {type(other).__name__}: {other}")
+            add_note(first, f"also failed: {told(other)}")
         raise first
 
 
@@ -53,30 +56,39 @@ class Drained:
 class Options:
     """How a drain goes about it.
 
-    `owed` names the agents that may react to a delivery, `None`: any that there will be.
+    `owed` names the agents that may react to a delivery, `None`: any that there will be. `wait` is how
+    many seconds to wait for another drain of the session. With `retry_failed` those that failed are
+    re-armed first, but for those with `max_attempts` failed attempts or more.
     """
 
     on_error: ErrorCallback | None = None
     owed: list[str] | None = None
     concurrency: int = 1
     simulate: bool = False
+    wait: float = math.inf
+    retry_failed: bool = False
+    max_attempts: int | None = None
 
 
-async def drain(context: Context, dispatcher: Dispatcher, options: Options) -> Drained:
+async def drain(
+    context: Context, dispatcher: Dispatcher, options: Options, done: Drained | None = None
+) -> Drained:
     """Send every waiting action once, in the order they were planned.
 
     The branch must have been published. Each outcome is on stable storage before the next send, so
     a kill repeats at most the one in flight (those in flight, with `concurrency`). An action that
     fails stops only those that share its `ordering_key`. With `simulate` nothing is sent: the
-    branch alone notes what would have been. Raises `TypeNotFoundError` or `UnreadablePayload`, before
-    anything is sent, when what an action rests on cannot be read.
+    branch alone notes what would have been. `done` tells what was done also where an error ends the
+    drain. Raises `TypeNotFoundError` or `UnreadablePayload`, before anything is sent, when what an action
+    rests on cannot be read; `SessionBusy` when another drain has not ended within the wait; `LockLost`,
+    before the next send, when the drain's lock may be another's by now.
     """
-    done = Drained()
-    async with drain_lock(context.line, context.resources.clock):
-        ledger, known = context.line.ledger, context.line.ledger.tip
-        await short_call(context.line.database.backend.is_local, ledger.refresh)
-        if ledger.tip != known:
-            delivery.hear_of_others(context.working, known, context.resources.clock.now())
+    done = Drained() if done is None else done
+    async with drain_lock(context.line, context.resources.clock, options.wait) as lock:
+        drainer = _Drainer(context, dispatcher, options, done, lock)
+        await drainer.look()
+        if options.retry_failed:
+            _rearm(context, options.max_attempts)
         await _report_refused(context, options, done)
         waiting = delivery.sendable(context.working)
         require_readable(context.working, waiting)
@@ -84,13 +96,11 @@ async def drain(context: Context, dispatcher: Dispatcher, options: Options) -> D
             done.tried = len(waiting)
             context.commits.note_simulated(waiting)
             return done
-        drainer = _Drainer(context, dispatcher, options, done)
-        if options.concurrency == 1:
-            for action in waiting:
-                await drainer.send(action)
-        else:
-            await drainer.send_concurrently(waiting)
-    done.errors.sort(key=lambda failure: failure[0])
+        try:
+            with lock.waits_for():
+                await drainer.send_all(waiting)
+        finally:
+            done.errors.sort(key=lambda failure: failure[0])
     return done
 
 
@@ -110,12 +120,39 @@ def interested(agents: list[Agent]) -> list[str]:
 class _Drainer:
     """One drain in progress."""
 
-    def __init__(self, context: Context, dispatcher: Dispatcher, options: Options, done: Drained) -> None:
+    def __init__(
+        self, context: Context, dispatcher: Dispatcher, options: Options, done: Drained, lock: StoreLock
+    ) -> None:
+        self._lock = lock
+        self._lost: LockLost | None = None
         self._context = context
         self._dispatcher = dispatcher
         self._options = options
         self._done = done
         self._blocked: set[str] = set()  # ordering keys with a failure before
+
+    async def look(self) -> None:
+        """See that the lock is still ours and what others delivered. Raises `LockLost`."""
+        context = self._context
+        heard = await short_call(context.line.database.backend.is_local, self._looked)
+        if heard:
+            delivery.hear_of_others(context.working, heard, context.resources.clock.now())
+
+    def _looked(self) -> list[LedgerEvent]:
+        self._lock.require_held()
+        return self._context.line.ledger.hear()
+
+    async def send_all(self, waiting: list[Artifact[PendingAction]]) -> None:
+        """Send what waits. Raises `LockLost`, after what was under way has ended."""
+        if self._options.concurrency == 1:
+            for action in waiting:
+                await self.send(action)
+        else:
+            await self.send_concurrently(waiting)
+        if self._lost is not None:
+            for _, error in self._done.errors:
+                add_note(self._lost, f"also failed: {told(error)}")
+            raise self._lost
 
     async def send_concurrently(self, waiting: list[Artifact[PendingAction]]) -> None:
         """Send several at once; those that share an ordering key stay one after another."""
@@ -138,6 +175,8 @@ class _Drainer:
         key = action.data.ordering_key
         if key is not None and key in self._blocked:
             return
+        if not await self._may_send(action):
+            return
         number = self._done.tried
         self._done.tried += 1
         try:
@@ -154,12 +193,22 @@ class _Drainer:
             raise
         else:
             await self._record(action, "dispatched", None)
+            self._done.delivered += 1
             log.info("action dispatched", extra=_fields(action))
 
+    async def _may_send(self, action: Artifact[PendingAction]) -> bool:
+        """Tell whether the action is still ours to send: the lock is, and nobody else has sent it."""
+        if self._lost is None:
+            try:
+                await self.look()
+            except LockLost as error:
+                self._lost = error
+        return self._lost is None and delivery.waits(self._context.working, action.id)
+
     async def _failed(self, action: Artifact[PendingAction], number: int, error: Exception) -> None:
-        failed = await self._record(action, "failed", f"{error}" or type(error).__name__)
+        failed = await self._record(action, "failed", text_of(error) or type(error).__name__)
         self._done.errors.append((number, error))
-        extra = {**_fields(action), "error": f"{type(error).__name__}: {error}"}
+        extra = {**_fields(action), "error": told(error)}
         log.warning("action dispatch failed", extra=extra)
         await _call_back(self._options.on_error, failed or action, error)
 
@@ -186,6 +235,12 @@ def _fields(action: Artifact[PendingAction]) -> dict[str, str]:
     return {"action_kind": action.data.kind, "action_key": action.data.idempotency_key}
 
 
+def _rearm(context: Context, max_attempts: int | None) -> None:
+    for action in delivery.failed(context.working):
+        if max_attempts is None or action.data.attempts < max_attempts:
+            context.retry_action(action.id)
+
+
 async def _report_refused(context: Context, options: Options, done: Drained) -> None:
     """Report, once, the actions whose key was delivered with another payload."""
     for action in delivery.refused(context.working):
@@ -207,4 +262,4 @@ async def _call_back(
         if isinstance(result, Awaitable):
             await result
     except Exception as failure:
-        error.add_note(f"on_dispatch_error failed: {type(failure).__name__}: {failure}")
+        add_note(error, f"on_dispatch_error failed: {told(failure)}")

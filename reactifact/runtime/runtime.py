@@ -17,7 +17,7 @@ from ..authoring.request import current_request, reset_request, set_request
 from ..context.locking import run_lock
 from ..context.publishing import require_current
 from ..context.scope import current_scope
-from ..errors import SessionBusy
+from ..errors import SessionBusy, add_note, told
 from ..logs import bind, get_logger
 from ..store.memory import MemoryBackend
 from . import registry, streams, turn
@@ -311,9 +311,9 @@ class Runtime(Wiring):
             with anyio.CancelScope(shield=True):
                 await self.session.save()
         except Exception as error:
-            text = f"{type(error).__name__}: {error}"
+            text = told(error)
             log.error("a turn that was cut could not be saved", extra={"error": text})
-            cut.add_note(f"the turn was cut and could not be saved: {text}")
+            add_note(cut, f"the turn was cut and could not be saved: {text}")
 
 
 def _request_field(request: Mapping[str, Any]) -> dict[str, Any]:

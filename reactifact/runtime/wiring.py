@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol
 from ..authoring.agents import Agent
 from ..context import Context
 from ..context.events import Event
+from ..errors import add_note, told
 from .budget import Budget
 from .execution import Result
 from .outbox import Dispatcher, Drained, ErrorCallback, Options, interested
@@ -119,7 +120,7 @@ class Wiring:
             if isinstance(answer, Awaitable):
                 await answer
         except Exception as error:
-            result.error.add_note(f"on_agent_error failed: {type(error).__name__}: {error}")
+            add_note(result.error, f"on_agent_error failed: {told(error)}")
 
     def warn_without_dispatcher(self) -> None:
         """Say once, on stderr, that actions wait and nobody delivers them."""

@@ -11,7 +11,7 @@ from functools import partial
 
 from ..context import Context, delivery, rejoining
 from ..context.resources import RuntimeResources
-from ..errors import MergedByHand, ReactifactError
+from ..errors import MergedByHand, ReactifactError, SessionBusy, text_of
 from ..runtime import outbox
 from ..store.database import Database
 from ..store.layout import BOOKKEEPING
@@ -36,12 +36,14 @@ _AT_ONCE = 500
 class DrainReport:
     """What a drain of a whole store did. `failed` holds (session, branch, error text).
 
-    A branch that cannot be read is among the failed, by its ref where its names are not known.
+    `skipped` holds (session, branch) of what another drain was delivering at that time. A branch that
+    cannot be read is among the failed, by its ref where its names are not known.
     """
 
     tried: int = 0
     delivered: int = 0
     failed: list[tuple[str, str, str]] = field(default_factory=list)
+    skipped: list[Branch] = field(default_factory=list)
 
 
 def waiting_branches(database: Database) -> tuple[list[Branch], list[DamagedHead]]:
@@ -118,25 +120,23 @@ async def drain_store(
     dispatcher: outbox.Dispatcher,
     options: outbox.Options,
     *,
-    retry_failed: bool = False,
     resources: RuntimeResources | None = None,
 ) -> DrainReport:
     """Deliver what waits in every branch of a store; failures are recorded, not raised."""
-    found, broken = await in_thread(partial(sendable_branches, failed=retry_failed), database)
+    found, broken = await in_thread(partial(sendable_branches, failed=options.retry_failed), database)
     report = DrainReport()
     report.failed += [(one.session or one.ref, one.branch or "", one.error) for one in broken]
     for session, branch in found:
+        drained = outbox.Drained()
         try:
-            drained = await _drain_branch(
-                database, session, branch, dispatcher, options, retry_failed, resources
-            )
+            await _drain_branch(database, session, branch, dispatcher, options, drained, resources)
+        except SessionBusy:
+            report.skipped.append((session, branch))
         except (ReactifactError, OSError) as error:  # a damaged session does not stop the others
-            report.failed.append((session, branch, f"{error}"))
-            continue
+            report.failed.append((session, branch, text_of(error)))
         report.tried += drained.tried
-        # an action whose key was delivered with another payload is an error, but was not tried
-        report.delivered += drained.tried - sum(place >= 0 for place, _ in drained.errors)
-        report.failed += [(session, branch, f"{error}") for _, error in drained.errors]
+        report.delivered += drained.delivered
+        report.failed += [(session, branch, text_of(error)) for _, error in drained.errors]
     return report
 
 
@@ -146,14 +146,10 @@ async def _drain_branch(
     branch: str,
     dispatcher: outbox.Dispatcher,
     options: outbox.Options,
-    retry_failed: bool,
+    drained: outbox.Drained,
     resources: RuntimeResources | None,
-) -> outbox.Drained:
+) -> None:
     line = await in_thread(rejoining.load, database, session, branch, resources)
     if line is None:
-        return outbox.Drained()  # deleted meanwhile
-    context = Context.over(line, resources)
-    if retry_failed:
-        for action in delivery.failed(context.working):
-            context.retry_action(action.id)
-    return await outbox.drain(context, dispatcher, options)
+        return  # deleted meanwhile
+    await outbox.drain(Context.over(line, resources), dispatcher, options, drained)

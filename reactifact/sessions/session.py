@@ -15,7 +15,7 @@ from ..context.locking import StoreLock, run_lock
 from ..context.publishing import publish
 from ..context.refreshing import refresh
 from ..context.resources import RuntimeResources
-from ..errors import Contention
+from ..errors import Contention, add_note
 from ..logs import get_logger
 from ..runtime.outbox import Dispatcher, ErrorCallback, Options
 from ..store.line import MAIN, Line
@@ -113,7 +113,7 @@ class Session:
             f"saved and are dropped: {shown}{more}; call `await session.save()` where they are to be kept"
         )
         log.warning(text, extra={"session_id": self.session_id, "dropped": len(changes)})
-        error.add_note(text)
+        add_note(error, text)
 
     def __repr__(self) -> str:
         return f"Session({self.session_id!r}, loaded={self.loaded})"
@@ -232,19 +232,28 @@ class SessionStore:
         dispatcher: Dispatcher,
         *,
         retry_failed: bool = False,
+        max_attempts: int | None = None,
         dispatch_concurrency: int = 1,
         on_dispatch_error: ErrorCallback | None = None,
         resources: RuntimeResources | None = None,
     ) -> service.DrainReport:
         """Deliver what a crash, or a failed delivery, left anywhere in the store.
 
-        Actions that wait are sent; with `retry_failed` those that failed are re-armed first.
-        Failures are recorded and reported, not raised.
+        Actions that wait are sent; with `retry_failed` those that failed are re-armed first, with
+        `max_attempts` only those that failed less often. Failures are recorded and reported, not raised.
+        What another drain is delivering at the time is not waited for, but skipped and reported so.
+        Raises `ValueError` for a `max_attempts` below 1.
         """
-        options = Options(on_error=on_dispatch_error, concurrency=dispatch_concurrency)
-        return await service.drain_store(
-            self.database, dispatcher, options, retry_failed=retry_failed, resources=resources
+        if max_attempts is not None and max_attempts < 1:
+            raise ValueError(f"max_attempts={max_attempts}: give a number from 1 on, or None for no limit")
+        options = Options(
+            on_error=on_dispatch_error,
+            concurrency=dispatch_concurrency,
+            wait=0.0,
+            retry_failed=retry_failed,
+            max_attempts=max_attempts,
         )
+        return await service.drain_store(self.database, dispatcher, options, resources=resources)
 
     async def prune(self, *, grace: float = 3600.0, rewrite: bool = False) -> Pruned:
         """Remove from a SQLite or PostgreSQL store what no branch or tag has reached for `grace` seconds.

@@ -24,7 +24,7 @@ from .names import decode_name, is_cut
 from .objects import GitObject, Oid
 from .protocol import RefUpdate
 from .ref_moves import RefView, check_write, plan_refs
-from .thread_locks import ThreadLocks
+from .thread_locks import ThreadLock, ThreadLocks
 
 T = TypeVar("T")
 
@@ -114,13 +114,13 @@ class DocumentBackend:
                     self._save(name, own)
 
     @contextmanager
-    def lock(self, name: str, *, wait: float = 0.0) -> Iterator[None]:
+    def lock(self, name: str, *, wait: float = 0.0) -> Iterator[ThreadLock]:
         """Hold the named lock for the length of a `with`, against the threads of this process.
 
         Raises `SessionBusy`, naming the holder, when it is not had within `wait` seconds.
         """
-        with self._locks.hold(name, wait):
-            yield
+        with self._locks.hold(name, wait) as lock:
+            yield lock
 
     def close(self) -> None:
         """Close the backend. Closing twice is as fine as it is for the backend."""

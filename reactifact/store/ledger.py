@@ -134,6 +134,13 @@ class Ledger:
         with self._writing:
             self._refresh()
 
+    def hear(self) -> list[LedgerEvent]:
+        """Read the ref again, and return what others recorded since it was read last, the oldest first."""
+        with self._writing:
+            known = self.head
+            self._refresh()
+            return [] if self.head == known else self._between(self.head, known)
+
     def _refresh(self) -> None:
         head = self.database.backend.refs(self.ref).get(self.ref)
         with self._lock:
@@ -270,18 +277,20 @@ class Ledger:
         Where the ledger does not hold `known` (it was staged, and lost a race), those after `moment`.
         """
         with self._lock:
-            events: list[LedgerEvent] = []
-            oid = self._tip
-            while oid is not None and oid != known:
-                record = require_record(self.staged, oid, self.ref)
-                for action_id in reversed(record.details.get("actions", [])):
-                    owed = record.details.get("owed")
-                    events.append(LedgerEvent(record.branch, action_id, owed, record.timestamp))
-                parents = self.staged.commit(oid).parents
-                oid = parents[0] if parents else None
-            if oid is None and known is not None:
-                events = [event for event in events if event.timestamp > moment]
-            return events[::-1]
+            return self._between(self._tip, known, moment)
+
+    def _between(self, oid: Oid | None, known: Oid | None, moment: str = "") -> list[LedgerEvent]:
+        events: list[LedgerEvent] = []
+        while oid is not None and oid != known:
+            record = require_record(self.staged, oid, self.ref)
+            for action_id in reversed(record.details.get("actions", [])):
+                owed = record.details.get("owed")
+                events.append(LedgerEvent(record.branch, action_id, owed, record.timestamp))
+            parents = self.staged.commit(oid).parents
+            oid = parents[0] if parents else None
+        if oid is None and known is not None:
+            events = [event for event in events if event.timestamp > moment]
+        return events[::-1]
 
     def _root(self) -> Oid | None:
         if self._tip is None:

@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from ..errors import SessionBusy
+from ..errors import LockLost, SessionBusy
 from .files import open_plain, read_plain, refuse_links, remove, write_all
 
 _FIRST_PAUSE = 0.0005
@@ -60,7 +60,7 @@ class FileLock:
             return
         self._released = True
         try:
-            if unlink:
+            if unlink and _is_still_at(self.descriptor, self.path):  # what another has there is theirs
                 # Where it may not be removed (any more) it stays: an unlocked file is no lock, and an
                 # error from here would hide the one that made the holder give up.
                 with suppress(OSError):
@@ -69,6 +69,14 @@ class FileLock:
         finally:
             _held.discard(self.descriptor)
             os.close(self.descriptor)
+
+    def require_held(self) -> None:
+        """Raise `LockLost` when the lock file is not the one at its path any more: another may hold that."""
+        if self._released or os.getpid() != self._owner or not _is_still_at(self.descriptor, self.path):
+            raise LockLost(
+                f"lock file {self.path} was removed or replaced while its lock was held, so another process "
+                f"may hold the lock by now; leave the lock files of a store alone, and start again"
+            )
 
     def __del__(self) -> None:
         self.release(unlink=False)

@@ -15,7 +15,7 @@ from .checks import taken
 from .objects import GitObject, Oid
 from .protocol import RefUpdate
 from .ref_moves import RefView, check_write, plan_refs, ref_questions
-from .thread_locks import ThreadLocks
+from .thread_locks import ThreadLock, ThreadLocks
 
 
 class MemoryBackend:
@@ -67,13 +67,13 @@ class MemoryBackend:
                 self._set(name, oid)
 
     @contextmanager
-    def lock(self, name: str, *, wait: float = 0.0) -> Iterator[None]:
+    def lock(self, name: str, *, wait: float = 0.0) -> Iterator[ThreadLock]:
         """Hold the named lock for the length of a `with`.
 
         Raises `SessionBusy`, naming the holder, when it is not had within `wait` seconds.
         """
-        with self._locks.hold(name, wait):
-            yield
+        with self._locks.hold(name, wait) as lock:
+            yield lock
 
     def close(self) -> None:
         """Do nothing: the objects live as long as the backend does."""

@@ -30,6 +30,14 @@ class RefUpdate(NamedTuple):
     new: Oid | None
 
 
+class HeldLock(Protocol):
+    """A named lock that is held."""
+
+    def require_held(self) -> None:
+        """Ask whether it is still ours. Raises `LockLost` where it went, or may have gone, to another."""
+        ...
+
+
 @runtime_checkable
 class ObjectBackend(Protocol):
     """Where objects and refs live. Synchronous: callers bring it to worker threads.
@@ -69,12 +77,13 @@ class ObjectBackend(Protocol):
         """
         ...
 
-    def lock(self, name: str, *, wait: float = 0.0) -> AbstractContextManager[None]:
+    def lock(self, name: str, *, wait: float = 0.0) -> AbstractContextManager[HeldLock]:
         """Hold the named lock for the length of a `with`.
 
         It is exclusive between threads, contexts and processes, and dies with its holder. Raises
-        `SessionBusy`, naming the holder, when it is not had within `wait` seconds. Names are free
-        text; the backend makes them safe.
+        `SessionBusy`, naming the holder, when it is not free within `wait` seconds. Names are free
+        text; the backend makes them safe. The `with` gives the lock, which can be asked whether it is
+        still held.
         """
         ...
 

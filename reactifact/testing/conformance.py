@@ -313,7 +313,8 @@ class BackendConformance:
 
     def test_a_lock_is_exclusive_and_names_its_holder(self, open_backend: OpenBackend) -> None:
         one, other = open_backend(), open_backend()
-        with one.lock("s/main"):
+        with one.lock("s/main") as held:
+            held.require_held()
             with pytest.raises(SessionBusy, match=r"'s/main'.*held by"), other.lock("s/main"):
                 pass
             with pytest.raises(SessionBusy), one.lock("s/main"):

@@ -18,7 +18,7 @@ from ..authoring.produce import Produce
 from ..errors import StoreError
 from ..sessions.stores import StoreLike, open_database
 from ..store.objects import GitObject, Oid
-from ..store.protocol import ObjectBackend, RefUpdate
+from ..store.protocol import HeldLock, ObjectBackend, RefUpdate
 
 W = TypeVar("W", bound=Callable[..., Any] | Produce[Any] | Agent)
 When = Literal["before", "after"]
@@ -117,7 +117,7 @@ class FaultyBackend:
             )
         self.inner.write(objects, updates)
 
-    def lock(self, name: str, *, wait: float = 0.0) -> AbstractContextManager[None]:
+    def lock(self, name: str, *, wait: float = 0.0) -> AbstractContextManager[HeldLock]:
         """Hold a lock of the inner store; a crash gives it back as it leaves the `with`."""
         return self.inner.lock(name, wait=wait)
 

@@ -180,7 +180,7 @@ async def test_failed_is_final_until_it_is_retried(place: Place) -> None:
 
     armed = reopened.context.retry_action("action:notify:o")
     assert armed is not None
-    assert (armed.data.status, armed.data.attempts, armed.data.error) == ("pending", 0, None)
+    assert (armed.data.status, armed.data.attempts, armed.data.error) == ("pending", 1, None)
     await reopened.save()
     last = await place.store().open("s")
     assert action(last.context, "notify:o").status == "pending"

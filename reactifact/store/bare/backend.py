@@ -19,7 +19,7 @@ from pygit2.enums import ObjectType
 from ...errors import MissingObject, SessionBusy, StoreError
 from ..checks import check_durability, check_objects, check_oid, check_ref_name
 from ..files import checked_path, os_errors, remove
-from ..locks import LockFolder
+from ..locks import FileLock, LockFolder
 from ..objects import MAX_OBJECT, GitObject, Kind, Oid, require_size
 from ..protocol import Durability, RefScan, RefUpdate
 from .head import Head
@@ -201,7 +201,7 @@ class GitBackend:
             self._small_packs += 1
 
     @contextmanager
-    def lock(self, name: str, *, wait: float = 0.0) -> Iterator[None]:
+    def lock(self, name: str, *, wait: float = 0.0) -> Iterator[FileLock]:
         """Hold the named lock for the length of a `with`, against threads and processes.
 
         Raises `SessionBusy`, naming the holder, when it is not had within `wait` seconds.
@@ -210,7 +210,7 @@ class GitBackend:
         with os_errors(self._location, "locking"):
             lock = self._locks.take(name, wait)
         try:
-            yield
+            yield lock
         finally:
             lock.release(unlink=True)
 

@@ -18,7 +18,7 @@ from ..checks import check_durability, check_oid, taken
 from ..kv import AppendBackend
 from ..names import encode_name
 from ..objects import GitObject, Oid
-from ..protocol import Durability, Pruned, RefScan
+from ..protocol import Durability, HeldLock, Pruned, RefScan
 from .pruning import HeldTables, Oids, prune, reach
 from .rows import name_range, object_of, ref_oid, value_of, value_row
 
@@ -73,7 +73,7 @@ class SQLBackend(AppendBackend):
         return RefScan(found, tuple(damaged))
 
     @abstractmethod
-    def lock(self, name: str, *, wait: float = 0.0) -> AbstractContextManager[None]:
+    def lock(self, name: str, *, wait: float = 0.0) -> AbstractContextManager[HeldLock]:
         """Hold the named lock for the length of a `with`."""
 
     @abstractmethod

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import Contention, FormatTooNew, NotAStore, StoreError
 from ..objects import MAX_OBJECT, GitObject, Oid
-from ..protocol import Durability, Pruned, RefUpdate
+from ..protocol import Durability, HeldLock, Pruned, RefUpdate
 from ..ref_moves import RefQuestions, RefView, check_write, plan_refs, ref_questions
 from .backend import SQLBackend
 from .postgres_driver import driver
@@ -138,16 +138,16 @@ class PostgreSQLKVBackend(SQLBackend):
         self._step("committed")
 
     @contextmanager
-    def lock(self, name: str, *, wait: float = 0.0) -> Iterator[None]:
+    def lock(self, name: str, *, wait: float = 0.0) -> Iterator[HeldLock]:
         """Hold the named lock for the length of a `with`, against threads, processes and hosts.
 
         Raises `SessionBusy`, naming the holder, when it is not had within `wait` seconds.
         """
         self._server.require_writable()
         with self._lock_errors():
-            self._locks.take(name, wait)
+            lock = self._locks.take(name, wait)
         try:
-            yield
+            yield lock
         finally:
             with self._lock_errors():
                 self._locks.release(name)

@@ -15,7 +15,7 @@ from typing import Any
 
 import psycopg
 
-from ...errors import NotAStore, SessionBusy
+from ...errors import LockLost, NotAStore, SessionBusy
 from ..thread_locks import ThreadLocks
 from .postgres_server import Connection, Server, is_lost
 
@@ -46,18 +46,37 @@ class AdvisoryLocks:
         self._pid = os.getpid()
         self._is_closed = False  # the connection goes with the last lock
 
-    def take(self, name: str, wait: float) -> None:
-        """Take the lock. Raises `SessionBusy` naming the holder, `psycopg.Error`."""
+    def take(self, name: str, wait: float) -> AdvisoryLock:
+        """Take the lock and return it. Raises `SessionBusy` naming the holder, `psycopg.Error`."""
         deadline = time.monotonic() + wait
         if self._threads_pid != os.getpid():
             self._threads_pid = os.getpid()
             self._threads.forget()
         self._threads.take(name, wait)
         try:
-            self._take_there(name, deadline)
+            return AdvisoryLock(self, name, self._take_there(name, deadline))
         except BaseException:
             self._threads.release(name)
             raise
+
+    def require_held(self, name: str, connection: Connection) -> None:
+        """Ask whether the connection that took the lock still stands. Raises `LockLost`.
+
+        One that was taken again by the connection after it counts as lost: another may have had it between.
+        """
+        cause: psycopg.Error | None = None
+        with self._session:
+            if connection is self._connection and self._pid == os.getpid():
+                try:
+                    row = connection.execute(b"SELECT pg_backend_pid()").fetchone()
+                    if row is not None and (connection, row[0]) == self._backend:
+                        return
+                except psycopg.Error as error:
+                    cause = error
+        raise LockLost(
+            f"lock {name!r} of {self._server.location} was lost with the connection that held it, so another "
+            f"process may hold it by now; see whether the server is well, and start again"
+        ) from cause
 
     def release(self, name: str) -> None:
         """Give the lock back; one that went with its connection is fine."""
@@ -90,10 +109,10 @@ class AdvisoryLocks:
         if connection is not None and self._pid == os.getpid():
             connection.close()
 
-    def _take_there(self, name: str, deadline: float) -> None:
+    def _take_there(self, name: str, deadline: float) -> Connection:
         key = self._key(name)
         pause = _FIRST_PAUSE
-        while not self._try(key):
+        while (connection := self._try(key)) is None:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise SessionBusy(
@@ -102,14 +121,15 @@ class AdvisoryLocks:
                 )
             time.sleep(min(pause, left))
             pause = min(pause * 2, _LONGEST_PAUSE)
+        return connection
 
-    def _try(self, key: int) -> bool:
+    def _try(self, key: int) -> Connection | None:
         with self._session:
             had, backend = self._ask(b"SELECT pg_try_advisory_lock(%s), pg_backend_pid()", key)
             self._require_same_backend(backend, key)
             if had:
                 self._taken.add(key)
-            return bool(had)
+            return self._connection if had else None
 
     def _require_same_backend(self, backend: int, key: int) -> None:
         """Raise `NotAStore` where a pooler has given the connection another backend: its locks are there."""
@@ -154,3 +174,16 @@ class AdvisoryLocks:
     def _key(self, name: str) -> int:
         text = f"{self._subject}\0{name}".encode("utf-8", "surrogatepass")
         return int.from_bytes(hashlib.sha256(text).digest()[:8], signed=True)
+
+
+class AdvisoryLock:
+    """One held lock, and the connection on which it was taken."""
+
+    def __init__(self, locks: AdvisoryLocks, name: str, connection: Connection) -> None:
+        self._locks = locks
+        self._name = name
+        self._connection = connection
+
+    def require_held(self) -> None:
+        """Raise `LockLost` when the connection that took the lock is gone."""
+        self._locks.require_held(self._name, self._connection)

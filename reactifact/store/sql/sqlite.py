@@ -15,7 +15,7 @@ from typing import Any
 
 from ...errors import StoreError
 from ..files import os_errors
-from ..locks import LockFolder
+from ..locks import FileLock, LockFolder
 from ..objects import MAX_OBJECT, GitObject, Oid
 from ..protocol import Durability, Pruned, RefUpdate
 from ..ref_moves import RefView, check_write, plan_refs, ref_questions
@@ -119,7 +119,7 @@ class SQLiteKVBackend(SQLBackend):
         self._step("committed")
 
     @contextmanager
-    def lock(self, name: str, *, wait: float = 0.0) -> Iterator[None]:
+    def lock(self, name: str, *, wait: float = 0.0) -> Iterator[FileLock]:
         """Hold the named lock for the length of a `with`, against threads and processes.
 
         Raises `SessionBusy`, naming the holder, when it is not had within `wait` seconds.
@@ -128,7 +128,7 @@ class SQLiteKVBackend(SQLBackend):
         with os_errors(self.location, "locking"):
             lock = self._locks.take(name, wait)
         try:
-            yield
+            yield lock
         finally:
             lock.release(unlink=True)
 
