@@ -12,6 +12,7 @@ from anyio import CancelScope
 from ..clock import Clock
 from ..errors import SessionBusy
 from ..store.line import Line
+from ..store.lock_queue import Ticket
 from ..store.protocol import HeldLock, ObjectBackend
 from ..threads import short_call
 
@@ -41,20 +42,38 @@ class StoreLock:
         """
         pause = _FIRST_WAIT
         until = self._clock.monotonic() + self._wait
-        while True:
-            lock = self._backend.lock(self._name)
-            try:
-                self._lock = await short_call(self._backend.is_local, lock.__enter__)
-            except SessionBusy as error:
-                self._refuse_own(error)
-                left = until - self._clock.monotonic()
-                if left <= 0:
-                    raise
+        ticket: Ticket | None = None
+        try:
+            while True:
+                try:
+                    await short_call(self._backend.is_local, self._attempt, ticket)
+                    return
+                except SessionBusy as error:
+                    self._refuse_own(error)
+                    left = until - self._clock.monotonic()
+                    if left <= 0:
+                        raise
+                if ticket is None:
+                    ticket = await short_call(self._backend.is_local, self._backend.queue(self._name).join)
+                    continue
                 await self._clock.sleep(min(pause, left))
                 pause = min(pause * 2, _LONGEST_WAIT)
-            else:
-                self._held = lock
-                return
+        finally:
+            if ticket is not None:
+                with CancelScope(shield=True):
+                    await short_call(self._backend.is_local, ticket.leave)
+
+    def _attempt(self, ticket: Ticket | None) -> None:
+        """Take the lock where it is our turn. Raises `SessionBusy`."""
+        is_ours = self._backend.queue(self._name).is_empty() if ticket is None else ticket.is_first()
+        if not is_ours:
+            raise SessionBusy(
+                f"others wait for the lock {self._name!r} of {self._backend.location} and came first: "
+                f"wait, or pass a longer wait"
+            )
+        lock = self._backend.lock(self._name)
+        self._lock = lock.__enter__()
+        self._held = lock
 
     def require_held(self) -> None:
         """Ask whether the lock is still ours; blocks. Raises `LockLost`."""

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 
 from ..errors import StoreError
+from ..store.lock_queue import LockQueue
 from ..store.objects import GitObject, Oid, object_id
 from ..store.protocol import ChecksIndexes, HeldLock, ObjectBackend, RefUpdate
 
@@ -58,6 +59,10 @@ class CheckedBackend:
     def write(self, objects: Mapping[Oid, GitObject], updates: Sequence[RefUpdate] = ()) -> None:
         """Refuse. Raises `StoreError`."""
         raise StoreError(f"{self.location} is only checked here, and not written")
+
+    def queue(self, name: str) -> LockQueue:
+        """Return the queue of those who wait for a named lock."""
+        return self._inner.queue(name)
 
     def lock(self, name: str, *, wait: float = 0.0) -> AbstractContextManager[HeldLock]:
         """Take the lock of the backend behind it."""

@@ -20,6 +20,7 @@ from .checks import taken
 from .database import Database
 from .documents import checked_document, checked_refs, decode_object, encode_object, new_document, reach
 from .kv import KVBackend
+from .lock_queue import LockQueue
 from .names import decode_name, is_cut
 from .objects import GitObject, Oid
 from .protocol import RefUpdate
@@ -112,6 +113,10 @@ class DocumentBackend:
                 own = {ref: new for ref, new in changes.items() if _session_of(ref) == name}
                 if own:
                     self._save(name, own)
+
+    def queue(self, name: str) -> LockQueue:
+        """Return the queue of those who wait for a named lock."""
+        return self._locks.queue(name)
 
     @contextmanager
     def lock(self, name: str, *, wait: float = 0.0) -> Iterator[ThreadLock]:

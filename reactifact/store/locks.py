@@ -11,15 +11,17 @@ import errno
 import fcntl
 import hashlib
 import json
+import math
 import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from ..errors import LockLost, SessionBusy
 from .files import open_plain, read_plain, refuse_links, remove, write_all
+from .lock_queue import FileQueue, wait_in_turn
 
 _FIRST_PAUSE = 0.0005
 _LONGEST_PAUSE = 0.05
@@ -131,9 +133,14 @@ class LockFolder:
 
     def take(self, name: str, wait: float) -> FileLock:
         """Take the lock called `name` (free text). Raises `SessionBusy` naming the holder."""
-        digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:40]
+        digest = _digest(name)
         path = f"{self._folder}/named-{digest}"
-        lock = self._wait(path, wait, longest_pause=_LONGEST_PAUSE)
+        lock = wait_in_turn(
+            self.queue(name),
+            lambda: self._wait(path, 0.0, longest_pause=0.0),
+            wait,
+            longest_pause=_LONGEST_PAUSE,
+        )
         if lock is None:
             raise SessionBusy(
                 f"lock {name!r} of {self._location} is held by {_holder(path)}; wait for it to finish, "
@@ -146,6 +153,15 @@ class LockFolder:
             lock.release(unlink=True)
             raise
         return lock
+
+    def queue(self, name: str) -> FileQueue:
+        """Return the queue of those who wait for the lock called `name`."""
+
+        def alone(work: Callable[[], int]) -> int:
+            with self.striped(f"queue {name}", math.inf):
+                return work()
+
+        return FileQueue(f"{self._folder}/queue-{_digest(name)}", try_lock, alone)
 
     @contextmanager
     def internal(self, purpose: str, wait: float) -> Iterator[bool]:
@@ -173,6 +189,10 @@ class LockFolder:
         os.makedirs(self._folder, exist_ok=True)
         self._made = True
         return wait_lock(path, wait, longest_pause=longest_pause)
+
+
+def _digest(name: str) -> str:
+    return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:40]
 
 
 def _is_still_at(descriptor: int, path: str) -> bool:

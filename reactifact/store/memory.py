@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from .checks import taken
+from .lock_queue import LockQueue
 from .objects import GitObject, Oid
 from .protocol import RefUpdate
 from .ref_moves import RefView, check_write, plan_refs, ref_questions
@@ -65,6 +66,10 @@ class MemoryBackend:
             self._objects.update(objects)
             for name, oid in changes.items():
                 self._set(name, oid)
+
+    def queue(self, name: str) -> LockQueue:
+        """Return the queue of those who wait for a named lock."""
+        return self._locks.queue(name)
 
     @contextmanager
     def lock(self, name: str, *, wait: float = 0.0) -> Iterator[ThreadLock]:

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from ..errors import DamagedRef
+from .lock_queue import LockQueue
 from .objects import GitObject, Oid
 
 Durability = Literal["full", "os"]
@@ -75,6 +76,10 @@ class ObjectBackend(Protocol):
         `MissingObject` when a ref would point at an object that is not there. Where the backend
         has transactions all refs move or none; in files, those before the refused one have moved.
         """
+        ...
+
+    def queue(self, name: str) -> LockQueue:
+        """Return the queue of those who wait for a named lock."""
         ...
 
     def lock(self, name: str, *, wait: float = 0.0) -> AbstractContextManager[HeldLock]:

@@ -17,6 +17,7 @@ from ..authoring.agents import Agent
 from ..authoring.produce import Produce
 from ..errors import StoreError
 from ..sessions.stores import StoreLike, open_database
+from ..store.lock_queue import LockQueue
 from ..store.objects import GitObject, Oid
 from ..store.protocol import HeldLock, ObjectBackend, RefUpdate
 
@@ -116,6 +117,10 @@ class FaultyBackend:
                 f"injected: write {number} to {self.location} fails; nothing of it was stored"
             )
         self.inner.write(objects, updates)
+
+    def queue(self, name: str) -> LockQueue:
+        """Return the queue of those who wait for a named lock."""
+        return self.inner.queue(name)
 
     def lock(self, name: str, *, wait: float = 0.0) -> AbstractContextManager[HeldLock]:
         """Hold a lock of the inner store; a crash gives it back as it leaves the `with`."""

@@ -19,6 +19,7 @@ from pygit2.enums import ObjectType
 from ...errors import MissingObject, SessionBusy, StoreError
 from ..checks import check_durability, check_objects, check_oid, check_ref_name
 from ..files import checked_path, os_errors, remove
+from ..lock_queue import LockQueue
 from ..locks import FileLock, LockFolder
 from ..objects import MAX_OBJECT, GitObject, Kind, Oid, require_size
 from ..protocol import Durability, RefScan, RefUpdate
@@ -199,6 +200,10 @@ class GitBackend:
                 self._move(updates)
         with self._mutex:
             self._small_packs += 1
+
+    def queue(self, name: str) -> LockQueue:
+        """Return the queue of those who wait for a named lock."""
+        return self._locks.queue(name)
 
     @contextmanager
     def lock(self, name: str, *, wait: float = 0.0) -> Iterator[FileLock]:

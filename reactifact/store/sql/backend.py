@@ -16,6 +16,7 @@ from ...errors import DamagedRef
 from ...threads import in_thread
 from ..checks import check_durability, check_oid, taken
 from ..kv import AppendBackend
+from ..lock_queue import LockQueue
 from ..names import encode_name
 from ..objects import GitObject, Oid
 from ..protocol import Durability, HeldLock, Pruned, RefScan
@@ -71,6 +72,10 @@ class SQLBackend(AppendBackend):
             except DamagedRef as error:
                 damaged.append(error)
         return RefScan(found, tuple(damaged))
+
+    @abstractmethod
+    def queue(self, name: str) -> LockQueue:
+        """Return the queue of those who wait for a named lock."""
 
     @abstractmethod
     def lock(self, name: str, *, wait: float = 0.0) -> AbstractContextManager[HeldLock]:

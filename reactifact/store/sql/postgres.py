@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...errors import Contention, FormatTooNew, NotAStore, StoreError
+from ..lock_queue import LockQueue
 from ..objects import MAX_OBJECT, GitObject, Oid
 from ..protocol import Durability, HeldLock, Pruned, RefUpdate
 from ..ref_moves import RefQuestions, RefView, check_write, plan_refs, ref_questions
@@ -136,6 +137,10 @@ class PostgreSQLKVBackend(SQLBackend):
         with self._mutex:
             self._in_doubt.discard(done)
         self._step("committed")
+
+    def queue(self, name: str) -> LockQueue:
+        """Return the queue of those who wait for a named lock."""
+        return self._locks.queue(name)
 
     @contextmanager
     def lock(self, name: str, *, wait: float = 0.0) -> Iterator[HeldLock]:

@@ -16,10 +16,10 @@ from typing import Any
 import psycopg
 
 from ...errors import LockLost, NotAStore, SessionBusy
+from ..lock_queue import wait_in_turn
 from ..thread_locks import ThreadLocks
 from .postgres_server import Connection, Server, is_lost
 
-_FIRST_PAUSE = 0.005
 _LONGEST_PAUSE = 0.1
 _HOLDER = b"""
 SELECT a.application_name, a.backend_start::text FROM pg_locks l JOIN pg_stat_activity a USING (pid)
@@ -27,6 +27,18 @@ WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
   AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
   AND (l.classid::bigint << 32 | l.objid::bigint) = %s
 """
+
+_TICKETS = b"""
+FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND granted AND classid = %s
+  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
+_BEFORE = b"EXISTS (SELECT 1 " + _TICKETS + b" AND objid::bigint < %s)"
+_TRY = b"SELECT CASE WHEN " + _BEFORE + b" THEN false ELSE pg_try_advisory_lock(%s) END, pg_backend_pid()"
+_IS_FIRST = b"SELECT NOT " + _BEFORE
+_NEXT = b"SELECT coalesce(max(objid::bigint), 0) + 1 " + _TICKETS
+_JOIN = b"SELECT pg_try_advisory_lock(%s::int, %s::int)"
+_LEAVE = b"SELECT pg_advisory_unlock(%s::int, %s::int)"
+_LAST_TICKET = 2**31 - 1
 
 _left_behind: list[Connection] = []
 
@@ -43,6 +55,7 @@ class AdvisoryLocks:
         self._connection: Connection | None = None
         self._taken: set[int] = set()  # keys that the connection holds, or held when it was lost
         self._backend: tuple[Connection | None, int] = (None, 0)  # which one answered on which connection
+        self.tickets: dict[int, set[int]] = {}  # of this backend, by queue
         self._pid = os.getpid()
         self._is_closed = False  # the connection goes with the last lock
 
@@ -111,21 +124,21 @@ class AdvisoryLocks:
 
     def _take_there(self, name: str, deadline: float) -> Connection:
         key = self._key(name)
-        pause = _FIRST_PAUSE
-        while (connection := self._try(key)) is None:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise SessionBusy(
-                    f"lock {name!r} of {self._server.location} is held by {self._holder(key)}; wait for it "
-                    f"to finish, pass a longer wait, or end that process (the lock goes with it)"
-                )
-            time.sleep(min(pause, left))
-            pause = min(pause * 2, _LONGEST_PAUSE)
+        wait = deadline - time.monotonic()
+        connection = wait_in_turn(
+            self.queue(name), lambda: self._try(key), wait, longest_pause=_LONGEST_PAUSE
+        )
+        if connection is None:
+            raise SessionBusy(
+                f"lock {name!r} of {self._server.location} is held by {self._holder(key)}; wait for it "
+                f"to finish, pass a longer wait, or end that process (the lock goes with it)"
+            )
         return connection
 
     def _try(self, key: int) -> Connection | None:
         with self._session:
-            had, backend = self._ask(b"SELECT pg_try_advisory_lock(%s), pg_backend_pid()", key)
+            mine = min(self.tickets.get(_queue_of(key), ()), default=_LAST_TICKET)
+            had, backend = self._ask(_TRY, _queue_of(key), mine, key)
             self._require_same_backend(backend, key)
             if had:
                 self._taken.add(key)
@@ -146,15 +159,24 @@ class AdvisoryLocks:
         name, since = row
         return f"process {(name or 'unknown').rpartition(' ')[2]}, connected since {since}"
 
-    def _ask(self, query: bytes, key: int) -> Any:
+    def queue(self, name: str) -> AdvisoryQueue:
+        """Return the queue of those who wait for a lock, on all hosts."""
+        return AdvisoryQueue(self, _queue_of(self._key(name)))
+
+    def ask(self, query: bytes, *values: int) -> Any:
+        """Ask over the connection that holds the locks; return one row."""
+        with self._session:
+            return self._ask(query, *values)
+
+    def _ask(self, query: bytes, *values: int) -> Any:
         try:
-            return self._open().execute(query, (key,)).fetchone()
+            return self._open().execute(query, values).fetchone()
         except psycopg.Error as error:
             if not is_lost(error):
                 raise
             if self._connection is not None:
                 self._connection.close()
-            return self._open().execute(query, (key,)).fetchone()
+            return self._open().execute(query, values).fetchone()
 
     def _open(self) -> Connection:
         if self._pid != os.getpid():
@@ -162,6 +184,7 @@ class AdvisoryLocks:
                 _left_behind.append(self._connection)
             self._connection, self._pid = None, os.getpid()
             self._taken.clear()
+            self.tickets.clear()
         if self._connection is None or self._connection.closed:
             self._is_closed = False
             self._connection = self._server.connect(stays=True)
@@ -187,3 +210,55 @@ class AdvisoryLock:
     def require_held(self) -> None:
         """Raise `LockLost` when the connection that took the lock is gone."""
         self._locks.require_held(self._name, self._connection)
+
+
+def _queue_of(key: int) -> int:
+    """Return what marks the tickets for a lock: advisory locks of two numbers, of which this is one."""
+    return key & 0x7FFFFFFF
+
+
+class AdvisoryQueue:
+    """Those who wait for one lock. A ticket is an advisory lock too, so that it dies with its holder."""
+
+    def __init__(self, locks: AdvisoryLocks, number: int) -> None:
+        self._locks = locks
+        self._number = number
+
+    def is_empty(self) -> bool:
+        """Tell whether nobody waits in this backend; of others the attempt itself asks the server."""
+        return not self._locks.tickets.get(self._number)
+
+    def join(self) -> AdvisoryTicket:
+        """Queue up behind all who wait."""
+        while True:
+            ticket = self._locks.ask(_NEXT, self._number)[0]
+            own = self._locks.tickets.setdefault(self._number, set())
+            # One connection may take a lock twice, so threads of this backend are told apart here.
+            if ticket not in own and self._locks.ask(_JOIN, self._number, ticket)[0]:
+                own.add(ticket)
+                return AdvisoryTicket(self._locks, self._number, ticket)
+
+
+class AdvisoryTicket:
+    """A place in an `AdvisoryQueue`."""
+
+    def __init__(self, locks: AdvisoryLocks, queue: int, ticket: int) -> None:
+        self._locks = locks
+        self._queue = queue
+        self._ticket = ticket
+
+    def is_first(self) -> bool:
+        """Tell whether nobody who still waits came before."""
+        return bool(self._locks.ask(_IS_FIRST, self._queue, self._ticket)[0])
+
+    def leave(self) -> None:
+        """Give the place up; one that went with its connection is fine."""
+        own = self._locks.tickets.get(self._queue, set())
+        own.discard(self._ticket)
+        if not own:
+            self._locks.tickets.pop(self._queue, None)
+        try:
+            self._locks.ask(_LEAVE, self._queue, self._ticket)
+        except psycopg.Error as error:
+            if not is_lost(error):
+                raise

@@ -15,6 +15,7 @@ from typing import Any
 
 from ...errors import StoreError
 from ..files import os_errors
+from ..lock_queue import LockQueue
 from ..locks import FileLock, LockFolder
 from ..objects import MAX_OBJECT, GitObject, Oid
 from ..protocol import Durability, Pruned, RefUpdate
@@ -117,6 +118,10 @@ class SQLiteKVBackend(SQLBackend):
                 self._move(connection, objects, updates)
                 self._step("refs moved")
         self._step("committed")
+
+    def queue(self, name: str) -> LockQueue:
+        """Return the queue of those who wait for a named lock."""
+        return self._locks.queue(name)
 
     @contextmanager
     def lock(self, name: str, *, wait: float = 0.0) -> Iterator[FileLock]:
