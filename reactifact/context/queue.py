@@ -15,7 +15,7 @@ from itertools import count
 from ..store.database import blob_entry
 from ..store.layout import Waiting, waiting_folder, waiting_path
 from ..store.line import Line
-from ..store.objects import Oid, TreeEntry
+from ..store.objects import Oid, TreeEntry, damaged
 from ..store.trees import Path, subtree, update, walk
 from .events import Event
 
@@ -225,11 +225,16 @@ class Queue:
             return
         files = [(path, oid) for path, oid in walk(self.line.objects, self._root) if path not in self._gone]
         found = self.line.objects.read_many(oid for _, oid in files)
-        stored = [(path, Waiting.decode(found[oid].data)) for path, oid in files if path not in self._stored]
+        stored = [
+            (path, waiting, _event(waiting, oid))
+            for path, oid in files
+            if path not in self._stored
+            for waiting in [Waiting.decode(found[oid].data)]
+        ]
         self._is_read = True  # only now: a read may fail, and is tried again
-        for path, waiting in stored:
+        for path, waiting, event in stored:
             entry = QueueEntry(
-                Event.from_dict(waiting.event),
+                event,
                 waiting.owed,
                 order=waiting.order,
                 behind=waiting.behind,
@@ -238,6 +243,13 @@ class Queue:
             self._entries[id(entry.event)] = self._stored[path] = entry
         self._is_sorted = False
         self._sort()
+
+
+def _event(waiting: Waiting, oid: Oid) -> Event:
+    try:
+        return Event.from_dict(waiting.event)
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise damaged(f"an event of the queue (blob {oid})", error) from error
 
 
 def _place(entry: QueueEntry) -> tuple[int, int, Path]:

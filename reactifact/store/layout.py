@@ -222,7 +222,7 @@ class Waiting(NamedTuple):
         """Return the record of a queue file."""
         record: Any = canonical.decode(data)
         event = dict(record["event"])
-        return Waiting(event, record.get("owed"), int(record["order"]), int(record.get("behind", 0)))
+        return typed(Waiting(event, record.get("owed"), record["order"], record.get("behind", 0)))
 
 
 def waiting_folder(event: Mapping[str, Any]) -> tuple[Path, str]:

@@ -171,6 +171,8 @@ def parse_commit(data: bytes) -> CommitObject:
             parents.append(value)
         elif key in ("author", "committer"):
             people[key] = _parse_person(value)
+    if not tree:
+        raise damaged(f"commit {object_id('commit', data)}", ValueError("it has no tree"))
     try:
         return CommitObject(tree, tuple(parents), people["author"], people["committer"], message)
     except KeyError as error:

@@ -187,7 +187,10 @@ async def verify(store: SessionStore) -> None:
 
 
 USES: list[Use] = [read, look_at_branches, look_after, turn, merge, rewind, compact, audit, prune, verify]
-NAMED = re.compile(r"[0-9a-f]{12}|refs/|job:|result:|notify:|action:|'[ab]'|'main'|'try'|session [ab]|/|\.db")
+NAMED = re.compile(
+    r"[0-9a-f]{12}|refs/|job:|result:|notify:|action:|'[ab]'|'main'|'try'|session [ab]|/|\.db"
+    r"|damaged_stores\.|eactifact\.interrupt\."  # type ids, in which a byte may be damaged
+)
 
 
 async def ask(open_store: Callable[[], SessionStore], uses: list[Use], expected: Any = None) -> int:
