@@ -73,7 +73,7 @@ async def test_a_context_tells_how_its_outbox_stands(tmp_path):
     context.retry_action("action:notify:o2")
     again = outbox_status(context)
     assert [(action.key, action.attempts, action.error) for action in again.pending] == [
-        ("notify:o2", 0, None)
+        ("notify:o2", 1, None)
     ]
     await session.save()
     loaded = (await store.open("s", RuntimeResources(clock=clock))).context
