@@ -331,7 +331,7 @@ def signed(objects: Objects, tree: Oid, data: bytes) -> bytes:
     """Let the message of a commit name the state that its tree has."""
     try:
         top = parse_tree(objects[tree].data)
-    except ValueError:
+    except ReactifactError:
         return data
     roots = Roots(*(top[name].oid if name in top else None for name in ("artifacts", "relations")))
     return re.sub(rb"\nState: [0-9a-f]+", b"\nState: " + state_hash(roots).encode(), data)
