@@ -52,6 +52,11 @@ def encode(value: JsonValue) -> bytes:
         raise ValueError("the data is nested too deeply, or contains itself") from None
 
 
+def one_line(value: JsonValue) -> str:
+    """Return `value` as one line of JSON, with sorted keys. Raises `ValueError` for NaN and infinities."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"))
+
+
 def decode(data: bytes) -> JsonValue:
     """Return the value in JSON bytes, canonical or not. Raises `ValueError` for anything else."""
     try:

@@ -17,7 +17,7 @@ from .database import Objects
 from .layout import BOOKKEEPING
 from .migrations import current_tree
 from .objects import Oid
-from .records import own_record, read_record
+from .records import nearest_record, own_record
 from .trees import lookup
 
 FOLDED_FILE = "folded.txt"
@@ -77,7 +77,7 @@ class ChangeGraph:
     def _change(self, oid: Oid) -> Change:
         record = own_record(self._objects, oid)
         if record is None:
-            carried = read_record(self._objects, oid)
+            carried = nearest_record(self._objects, oid)
             return Change(oid, oid, 0 if carried is None else carried.version)
         return Change(
             record.change,
@@ -171,7 +171,7 @@ def share_history(objects: Objects, ours: Oid, theirs: Oid) -> bool:
 
 def compactions_of(objects: Objects, commit: Oid) -> list[str]:
     """Return the names of the compactions that a commit builds on, `ORIGINAL` for none."""
-    record = read_record(objects, commit)
+    record = nearest_record(objects, commit)
     return (record.compactions if record is not None else None) or [ORIGINAL]
 
 

@@ -23,9 +23,9 @@ from .changes import FOLDED_FILE, Change, ChangeGraph
 from .database import Staging, blob_entry
 from .kept_versions import VersionKeeper
 from .layout import BOOKKEEPING
-from .migrations import current_tree
+from .migrations import RECORD_FILE, current_tree
 from .objects import TREE_MODE, Oid, TreeEntry
-from .records import CommitRecord, read_record, read_roots
+from .records import CommitRecord, read_record, read_roots, state_hash
 from .trees import update
 
 
@@ -192,7 +192,7 @@ def rewrite(
                 fork=_moved_fork(record.fork, stands, new),
             )
             records[change_name] = record
-            edits[BOOKKEEPING, "commit.json"] = blob_entry(objects.put("blob", record.encode()))
+            edits[BOOKKEEPING, RECORD_FILE] = None  # of format 1
         folded = choice.folded[change_name]
         edits[BOOKKEEPING, FOLDED_FILE] = (
             blob_entry(objects.put("blob", "".join(f"{f}\n" for f in sorted(folded)).encode()))
@@ -202,6 +202,8 @@ def rewrite(
         tree = update(objects, current_tree(objects, change.commit), edits)
         assert tree is not None
         made = replace(old, tree=tree, parents=tuple(parents), message=message)
+        if change.is_own and record is not None:
+            made = replace(made, record=record.header(tree, parents, state_hash(roots)))
         new[change_name] = change.commit if made == old else objects.put_commit(made)
     for oid, change_name in stands.items():
         if new[change_name] != oid:

@@ -105,10 +105,7 @@ def _brought_up(staging: Staging, tree: Oid, version: int) -> Oid:
     edits: dict[Path, TreeEntry | None] = {
         (BOOKKEEPING, FORMAT_FILE): blob_entry(staging.put("blob", format_file()))
     }
-    record = lookup(staging, tree, (BOOKKEEPING, RECORD_FILE))
-    if record is not None:
-        data = canonical.encode(_record(staging.read(record.oid).data, range(version, FORMAT_VERSION)))
-        edits[BOOKKEEPING, RECORD_FILE] = blob_entry(staging.put("blob", data))
+    edits[BOOKKEEPING, RECORD_FILE] = None  # `current_record` reads it where it stands
     meta = subtree(staging, made, (BOOKKEEPING, "meta"))
     if meta is not None and meta != subtree(staging, tree, (BOOKKEEPING, "meta")):
         versions = _all_versions(staging, meta, subtree(staging, made, (BOOKKEEPING, "versions")))

@@ -91,6 +91,7 @@ class CommitObject:
     author: Signature
     committer: Signature
     message: str
+    record: str = ""  # the extra header of ours: a line of JSON, empty where there is none
 
 
 def object_id(kind: str, data: bytes) -> Oid:
@@ -148,17 +149,19 @@ def encode_commit(commit: CommitObject) -> bytes:
     lines += [f"parent {parent}" for parent in commit.parents]
     lines.append(f"author {_person(commit.author)}")
     lines.append(f"committer {_person(commit.committer)}")
+    if commit.record:
+        lines.append(f"reactifact {commit.record}")
     return ("\n".join(lines) + "\n\n" + commit.message).encode()
 
 
 @lru_cache(maxsize=2048)
 def parse_commit(data: bytes) -> CommitObject:
-    """Parse a commit, those of other git programs included (extra headers are passed over).
+    """Parse a commit, those of other git programs included (unknown headers are passed over).
 
     Raises `StoreError` for one that is damaged.
     """
     head, _, message = data.decode("utf-8", "replace").partition("\n\n")
-    tree = ""
+    tree = record = ""
     parents: list[Oid] = []
     people: dict[str, Signature] = {}
     for line in head.split("\n"):
@@ -167,6 +170,8 @@ def parse_commit(data: bytes) -> CommitObject:
             raise damaged(f"commit {object_id('commit', data)}", ValueError(f"its {key} is {value[:60]!r}"))
         if key == "tree":
             tree = value
+        elif key == "reactifact":
+            record = value
         elif key == "parent":
             parents.append(value)
         elif key in ("author", "committer"):
@@ -174,7 +179,7 @@ def parse_commit(data: bytes) -> CommitObject:
     if not tree:
         raise damaged(f"commit {object_id('commit', data)}", ValueError("it has no tree"))
     try:
-        return CommitObject(tree, tuple(parents), people["author"], people["committer"], message)
+        return CommitObject(tree, tuple(parents), people["author"], people["committer"], message, record)
     except KeyError as error:
         raise damaged(f"commit {object_id('commit', data)}", ValueError(f"it has no {error}")) from error
 

@@ -1,7 +1,8 @@
-"""Commits as reactifact writes them: the record in `commit.json`, the tree around it, the message.
+"""Commits as reactifact writes them: the record in a header, the tree around it, the message.
 
-Owns the shape of `.reactifact/commit.json`, the subject, body and trailers made from it, and the
-way back from a commit to its record. Programs trust the record; the message is for people.
+Owns the shape of the header `reactifact`, the subject, body and trailers made from it, and the way
+back from a commit to its record. Programs trust the record; the message is for people. Format 1 kept
+the record in the tree, as `.reactifact/commit.json`, which is still read.
 """
 
 from __future__ import annotations
@@ -62,15 +63,19 @@ class CommitRecord:
     compactions: list[str] = field(default_factory=list)  # those that the history builds on
     details: dict[str, Any] = field(default_factory=dict)
 
-    def encode(self) -> bytes:
-        """Return the bytes of `commit.json`."""
+    def header(self, tree: Oid, parents: Sequence[Oid], state: str | None) -> str:
+        """Return the extra header of a commit: what it did, and the tree and parents that this is about.
+
+        `state` is the `state_hash` of that tree. For audits: the tree's id covers all that stands there.
+        """
         record = {name: getattr(self, name) for name in _FIELDS}
-        return canonical.encode({k: v for k, v in record.items() if v not in (None, False, [], {}, "")})
+        record |= {"tree": tree, "parents": list(parents), "state": state}
+        return canonical.one_line({k: v for k, v in record.items() if v not in (None, False, [], {}, "")})
 
     @staticmethod
-    @refusing_damage("the commit.json of a commit")
+    @refusing_damage("the record of a commit")
     def decode(data: bytes) -> CommitRecord:
-        """Return the record in the bytes of a `commit.json`."""
+        """Return the record in a header, or in the bytes of a `commit.json` of format 1."""
         record: Any = canonical.decode(data)
         return typed(CommitRecord(**{name: record[name] for name in _FIELDS if name in record}))
 
@@ -81,7 +86,6 @@ _FIELDS = tuple(f.name for f in fields(CommitRecord))
 def make_commit(objects: Staging, record: CommitRecord, roots: Roots, parents: Sequence[Oid]) -> Oid:
     """Stage the tree and the commit of one record and return the commit's id."""
     hidden = {
-        RECORD_FILE: blob_entry(objects.put("blob", record.encode())),
         FORMAT_FILE: blob_entry(objects.put("blob", format_file())),
     }
     top = {".gitattributes": blob_entry(objects.put("blob", ATTRIBUTES))}
@@ -91,16 +95,16 @@ def make_commit(objects: Staging, record: CommitRecord, roots: Roots, parents: S
         _graft(top, name, getattr(roots, name))
     top[BOOKKEEPING] = TreeEntry(TREE_MODE, objects.put_tree(hidden))
     state = state_hash(roots)
-    return _commit(objects, record, top, parents, _message(record, state))
+    return _commit(objects, record, top, parents, state)
 
 
 def make_ledger_commit(
     objects: Staging, record: CommitRecord, ledger: Oid | None, parents: Sequence[Oid]
 ) -> Oid:
     """Stage the tree and the commit of one record of a session's ledger."""
-    top = {RECORD_FILE: blob_entry(objects.put("blob", record.encode()))}
+    top: dict[str, TreeEntry] = {}
     _graft(top, "ledger", ledger)
-    return _commit(objects, record, top, parents, _message(record, None))
+    return _commit(objects, record, top, parents, None)
 
 
 def _commit(
@@ -108,15 +112,17 @@ def _commit(
     record: CommitRecord,
     top: dict[str, TreeEntry],
     parents: Sequence[Oid],
-    message: str,
+    state: str | None,
 ) -> Oid:
+    tree = objects.put_tree(top)
     when = int(datetime.fromisoformat(record.timestamp).timestamp())
     commit = CommitObject(
-        tree=objects.put_tree(top),
+        tree=tree,
         parents=tuple(parents),
         author=author_signature(record, when),
         committer=Signature(*COMMITTER, when),
-        message=message,
+        message=_message(record, state),
+        record=record.header(tree, parents, state),
     )
     return objects.put_commit(commit)
 
@@ -140,8 +146,11 @@ def read_record(objects: Objects, commit: Oid) -> CommitRecord | None:
 
     Raises `FormatTooNew`, and `StoreError` for an older format that no step leads on from.
     """
-    tree = objects.commit(commit).tree
-    entry = lookup(objects, tree, (BOOKKEEPING, RECORD_FILE))
+    found = objects.commit(commit)
+    tree = found.tree
+    if found.record:
+        return CommitRecord.decode(current_record(objects, tree, found.record.encode()))
+    entry = lookup(objects, tree, (BOOKKEEPING, RECORD_FILE))  # of format 1
     if entry is not None:
         return CommitRecord.decode(current_record(objects, tree, objects.read(entry.oid).data))
     entry = lookup(objects, tree, (RECORD_FILE,))
@@ -153,16 +162,51 @@ def read_record(objects: Objects, commit: Oid) -> CommitRecord | None:
     return record if record is not None and record.kind == "ledger" else None
 
 
+def nearest_record(objects: Objects, commit: Oid) -> CommitRecord | None:
+    """Return the record of a commit, else of the nearest one of ours on its line of first parents."""
+    following: Oid | None = commit
+    while following is not None:
+        record = read_record(objects, following)
+        if record is not None:
+            return record
+        parents = objects.commit(following).parents
+        following = parents[0] if parents else None
+    return None
+
+
 def own_record(objects: Objects, commit: Oid) -> CommitRecord | None:
     """Return the record of a commit that reactifact made, `None` for one of anybody else.
 
-    A commit made by hand on a checkout carries the `commit.json` of the one before it along; the
-    trailer in the message tells them apart.
+    A record counts for the tree and the parents that it names: an amended commit carries it along, and
+    is somebody's own unless the message alone is another. In format 1, which kept it in the tree, the
+    trailer in the message tells a commit made by hand on a checkout.
     """
     record = read_record(objects, commit)
+    if objects.commit(commit).record:
+        return record if is_sealed(objects.commit(commit)) else None
     if record is None or f"\nChange-Id: {safe_text(record.change)}\n" not in objects.commit(commit).message:
         return None
     return record
+
+
+@refusing_damage("the record of a commit")
+def _said(data: bytes) -> dict[str, Any]:
+    record: Any = canonical.decode(data)
+    return {**record, "tree": record["tree"], "parents": record.get("parents", [])}
+
+
+def is_sealed(commit: CommitObject) -> bool:
+    """Tell whether the header of a commit is about exactly its tree and its parents. Raises `StoreError`."""
+    said = _said(commit.record.encode())
+    return bool(said["tree"] == commit.tree and said["parents"] == list(commit.parents))
+
+
+def said_state(commit: CommitObject) -> str | None:
+    """Return the `State` that a commit says of itself, in its header, or in its message in format 1."""
+    if commit.record:
+        return _said(commit.record.encode()).get("state")
+    _, found, rest = commit.message.rpartition("\nState: ")
+    return rest.partition("\n")[0] if found else None
 
 
 def require_record(objects: Objects, commit: Oid, what: str) -> CommitRecord:
@@ -234,11 +278,11 @@ def check_state(objects: Objects, commit: Oid, roots: Roots, what: str) -> None:
     own = objects.commit(commit).tree
     if own != current_tree(objects, commit):
         roots = Roots(*(subtree(objects, own, (name,)) for name in ("artifacts", "relations")))
-    _, said, rest = objects.commit(commit).message.rpartition("\nState: ")
-    if said and rest.partition("\n")[0] != state_hash(roots):
+    said = said_state(objects.commit(commit))
+    if said is not None and said != state_hash(roots):
         raise StoreError(
             f"{what} points at {commit[:12]}, a commit of reactifact's that was changed by hand: its state "
-            f"is not the one its message names; move the ref back to what it was, and make the change "
+            f"is not the one it names; move the ref back to what it was, and make the change "
             f"with BranchStore.edit"
         )
 

@@ -11,14 +11,13 @@ from dataclasses import replace
 
 from ..errors import MissingObject, StaleSession
 from .changes import ChangeGraph, compactions_of, joined_compactions
-from .database import blob_entry
 from .kept_versions import VersionKeeper
 from .layout import BOOKKEEPING
 from .line import Line
-from .migrations import current_tree
+from .migrations import RECORD_FILE, current_tree
 from .names import branch_ref, is_ledger_ref
 from .objects import TREE_MODE, Oid, TreeEntry
-from .records import CommitRecord, own_record, read_roots, require_record
+from .records import CommitRecord, own_record, read_roots, require_record, state_hash
 from .trees import Path, update
 
 
@@ -133,13 +132,15 @@ def _relink(line: Line, old: Oid, new: Oid) -> bool:
         record = _above(require_record(objects, commit, "a commit of ours"), record)
         edits: dict[Path, TreeEntry | None] = {
             (BOOKKEEPING, "versions"): None if versions is None else TreeEntry(TREE_MODE, versions),
-            (BOOKKEEPING, "commit.json"): blob_entry(objects.put("blob", record.encode())),
+            (BOOKKEEPING, RECORD_FILE): None,  # of format 1
         }
         found = objects.commit(commit)
         tree = update(objects, current_tree(objects, commit), edits)
         assert tree is not None
         line_below = commit
-        parent = objects.put_commit(replace(found, tree=tree, parents=(parent, *found.parents[1:])))
+        parents = (parent, *found.parents[1:])
+        header = record.header(tree, parents, state_hash(roots))
+        parent = objects.put_commit(replace(found, tree=tree, parents=parents, record=header))
     line.tip, line.record = parent, record
     line.state.roots = line.state.roots._replace(versions=read_roots(objects, parent).versions)
     if line.published == old:

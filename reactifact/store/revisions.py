@@ -19,7 +19,7 @@ from .line import MAIN
 from .names import LEDGER_BRANCH, branch_ref, is_ledger_ref, ledger_ref, parse_ref
 from .objects import Oid
 from .protocol import scan_refs
-from .records import CommitRecord, own_record, read_record
+from .records import CommitRecord, nearest_record, own_record, read_record
 from .tags import Tag, tags
 
 MIN_DIGITS = 4
@@ -139,7 +139,7 @@ def _prefix(session: str | None) -> str:
 def head_at(database: Database, ref: str, oid: Oid) -> Head | None:
     """Return the head that a ref is, `None` for one of others. Raises what reading its commit raises."""
     parsed = parse_ref(ref)
-    record = None if parsed is None else read_record(database, oid)
+    record = None if parsed is None else nearest_record(database, oid)
     if parsed is None or record is None:
         return None
     is_ledger = is_ledger_ref(ref)
@@ -267,7 +267,7 @@ def latest_head(database: Database) -> Head:
 
 
 def _written(database: Database, head: Head) -> datetime:
-    record = read_record(database, head.commit)
+    record = nearest_record(database, head.commit)
     assert record is not None  # a head without a record is not listed
     return datetime.fromisoformat(record.timestamp)
 

@@ -101,7 +101,7 @@ def test_commits_of_others_are_shown_as_they_are(run, store, tmp_path):
     newest, second = run("log", copy, "user-1", "--json", "-n", 2).json["commits"]
     assert (newest["kind"], newest["author"], newest["subject"]) == ("foreign", "Hand Made", "By hand")
     assert (newest["change"], newest["version"], second["version"]) == (None, None, 2)
-    # its tree carries the record of the commit before along: that Change-Id still means one commit
+    # the Change-Id of the commit before still means one commit
     shown = run("show", copy, second["change"], "--json", "--session", "user-1")
     assert (shown.code, shown.json["commit"]) == (0, second["commit"])
     assert run("show", copy, oid, "--session", "user-1").code == 0

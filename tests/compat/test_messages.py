@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 from support import Note, Order, Outside, Place, Question, answering_agents, commit, fsck, git, live, notifier
 
 from reactifact import Agent, Consume, Context, Event, Patch, ProduceCall, Runtime, RuntimeResources
+from reactifact.cli import main
+from reactifact.errors import StoreError
 
 pytestmark = pytest.mark.anyio
 
@@ -185,6 +188,38 @@ async def test_what_was_new_is_a_create_after_a_refresh(git_place: Place) -> Non
     await session.refresh()
     await session.save()
     assert git(path, "log", "-1", "--format=%s", "s/main").strip() == "application: create Note n"
+
+
+async def test_what_a_commit_did_stands_in_its_header_and_counts_for_its_tree_alone(
+    git_place: Place, tmp_path: Path
+) -> None:
+    session = await git_place.store().open("s")
+    session.context.create(Order(item="x"), id="42")
+    await Runtime(session.context, [notifier()], session=session, dispatcher=Outside()).arun()
+    path = git_place.path
+    assert path is not None
+    for ref in ("s/main", "s/%outbox"):
+        for revision in revisions(path, ref):
+            headers = git(path, "cat-file", "commit", revision).partition("\n\n")[0].splitlines()
+            record = json.loads(headers[-1].removeprefix("reactifact "))
+            assert record["tree"] == git(path, "rev-parse", f"{revision}^{{tree}}").strip()
+            assert record.get("parents", []) == git(path, "rev-parse", f"{revision}^@").split()
+        assert "commit.json" not in git(path, "ls-tree", "-r", "--name-only", ref)
+    work = tmp_path / "work"
+    git(tmp_path, "clone", "-q", "-b", "s/main", str(path), str(work))
+    for name, value in (("user.name", "Someone"), ("user.email", "someone@example.com")):
+        git(work, "config", name, value)
+    git(work, "commit", "-q", "--amend", "-m", "Said better")
+    git(work, "push", "-q", "--force", "origin", "s/main")
+    fsck(path)
+    assert live(await git_place.load("s"), "42").data == Order(item="x")  # another message changes nothing
+    assert main(["replay", str(path), "--session", "s", "--verify-all"]) == 0
+    payload = next(work.glob("artifacts/*Order/*/*/*/42.json"))
+    payload.write_text(payload.read_text(encoding="utf-8").replace('"x"', '"y"'), encoding="utf-8")
+    git(work, "commit", "-q", "-a", "--amend", "-m", "Said wrongly")
+    git(work, "push", "-q", "--force", "origin", "s/main")
+    with pytest.raises(StoreError, match="a commit that reactifact did not make"):
+        await git_place.load("s")
 
 
 def _delete(name: str, call: ProduceCall) -> None:

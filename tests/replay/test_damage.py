@@ -200,6 +200,7 @@ class Forger:
         self.objects = Staging(Database(self.backend))
         self.ref = branch_ref("s", "main")
         self.tip: Oid = self.backend.refs(self.ref)[self.ref]
+        self.records: dict[Oid, CommitRecord] = {}  # those that are exchanged
 
     def payload_path(self, artifact_id: str) -> tuple[Any, ...]:
         roots = read_roots(self.objects, self.tip)
@@ -235,14 +236,15 @@ class Forger:
             tree = update(self.objects, old.tree, edits)
             assert tree is not None
             message = old.message
-            commit = CommitObject(
-                tree, tuple(made.get(p, p) for p in old.parents), old.author, old.committer, message
-            )
+            parents = tuple(made.get(p, p) for p in old.parents)
+            commit = CommitObject(tree, parents, old.author, old.committer, message)
+            state = before = state_hash(read_roots(self.objects, oid))
             if new_state:
-                before = state_hash(read_roots(self.objects, oid))
-                fresh = self.objects.put_commit(commit)
-                message = message.replace(before, state_hash(read_roots(self.objects, fresh)))
-                commit = replace(commit, message=message)
+                state = state_hash(read_roots(self.objects, self.objects.put_commit(commit)))
+            record = self.records.get(oid) or read_record(self.objects, oid)
+            assert record is not None
+            header = record.header(tree, parents, state)
+            commit = replace(commit, message=message.replace(before, state), record=header)
             made[oid] = self.objects.put_commit(commit)
         self.backend.write(self.objects.objects, [RefUpdate(self.ref, self.tip, made[self.tip])])
         self.backend.close()
@@ -327,8 +329,7 @@ async def test_a_forged_record_does_not_fit_its_message(
         record = read_record(forger.objects, oid)
         assert record is not None
         if record.kind == "agent":
-            forged = replace(record, run_id="somebody else's")
-            edits[".reactifact", "commit.json"] = blob_entry(forger.objects.put("blob", forged.encode()))
+            forger.records[oid] = replace(record, run_id="somebody else's")
 
     out = told(forger, capsys, forge)
     assert "its record says Run-Id" in out

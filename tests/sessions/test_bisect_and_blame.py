@@ -108,7 +108,7 @@ async def test_what_bisect_found_is_printed_in_two_short_lines(place: Place) -> 
     assert found.before is not None
     first, second = str(found).splitlines()
     at = found.entry.time.strftime("%Y-%m-%d %H:%M:%SZ")
-    assert first == f"{found.commit[:10]} {at} agent-2: create Note n" == str(found.entry)
+    assert first == f"{found.commit[:10]} {at} agent-2: update Note n" == str(found.entry)
     assert second == (
         f"  in generation 1 (agent-2); it held at {found.before[:10]}; {found.loads} states looked at"
     )
