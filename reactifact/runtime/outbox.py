@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import anyio
+
 from ..authoring.agents import Agent
 from ..context import Context, delivery
 from ..context.artifacts import Artifact
@@ -130,6 +132,7 @@ class _Drainer:
         self._options = options
         self._done = done
         self._blocked: set[str] = set()  # ordering keys with a failure before
+        self._looking = anyio.Lock()  # sends begin in the order in which they were planned
 
     async def look(self) -> None:
         """See that the lock is still ours and what others delivered. Raises `LockLost`."""
@@ -198,11 +201,12 @@ class _Drainer:
 
     async def _may_send(self, action: Artifact[PendingAction]) -> bool:
         """Tell whether the action is still ours to send: the lock is, and nobody else has sent it."""
-        if self._lost is None:
-            try:
-                await self.look()
-            except LockLost as error:
-                self._lost = error
+        async with self._looking:
+            if self._lost is None:
+                try:
+                    await self.look()
+                except LockLost as error:
+                    self._lost = error
         return self._lost is None and delivery.waits(self._context.working, action.id)
 
     async def _failed(self, action: Artifact[PendingAction], number: int, error: Exception) -> None:
