@@ -17,8 +17,8 @@ from pathlib import Path
 import anyio
 from pydantic import BaseModel
 
+from reactifact._store.protocol import Durability
 from reactifact.branching import BranchStore
-from reactifact.sessions.stores import Durability
 
 from .harness import Claim, Report, Row, Settings, alternate, median, percentile
 from .subject import Subject, requests

@@ -16,7 +16,7 @@ import anyio
 from pydantic import BaseModel
 
 from reactifact import Consume, Context, ProduceCall, Runtime, create_agent, produce
-from reactifact.runtime import generation
+from reactifact._runtime import generation
 
 from .harness import Claim, Report, Row, Settings, median
 

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import anyio
 
+from reactifact._store._backends.git.backend import GitBackend
+from reactifact._store.object_db import Database
+from reactifact._store.objects import GitObject, Oid
+from reactifact._store.protocol import RefUpdate
 from reactifact.replay import replay_context, replay_summary, verify_history
-from reactifact.store.bare import GitBackend
-from reactifact.store.database import Database
-from reactifact.store.objects import GitObject, Oid
-from reactifact.store.protocol import RefUpdate
 
 from .harness import Claim, Report, Row, Settings
 from .turn import Shop

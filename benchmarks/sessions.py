@@ -22,8 +22,9 @@ import anyio
 from pydantic import BaseModel
 
 from reactifact import SessionStore
-from reactifact.sessions.stores import Durability, StoreLike
-from reactifact.store.sql.postgres import PostgreSQLKVBackend
+from reactifact._sessions.stores import StoreLike
+from reactifact._store._backends.sql.postgres import PostgreSQLKVBackend
+from reactifact._store.protocol import Durability
 
 from .harness import Claim, Report, Row, Settings, alternate, median
 from .subject import Subject, requests

@@ -29,10 +29,10 @@ from reactifact import (
     create_agent,
     produce,
 )
+from reactifact._store._backends.git.backend import GitBackend
+from reactifact._store.objects import GitObject, Oid
+from reactifact._store.protocol import RefUpdate
 from reactifact.artifacts import Artifact
-from reactifact.store.bare import GitBackend
-from reactifact.store.objects import GitObject, Oid
-from reactifact.store.protocol import RefUpdate
 
 from .harness import Claim, Report, Row, Settings, alternate, median, percentile
 from .subject import Subject, requests

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from ._context.context import Context
+from ._context.view import View
 from .agents import Agent, create_agent
 from .agents import step as step
 from .artifacts import Artifact
-from .authoring.tools import FunctionTool, Tool, ToolOutput, tool
-from .branching import MergeConflict
 from .budget import Budget, BudgetTracker, RunOutcome, RunStats
 from .consume import Consume, consume
-from .context import Context, View
 from .effects import Effects, Handle
 from .events import Event, EventType
 from .interrupt import PendingAction, PendingQuestion
 from .logging import bind, configure_logging, get_logger
-from .operations import Create, Delete, Link, Unlink, Update
-from .patches import Patch, Relation
+from .merging import MergeConflict
+from .operations import Create, Delete, Link, Patch, Relation, Unlink, Update
 from .produce import Produce, ProduceCall, produce
 from .providers import (
     EmbeddingProvider,
@@ -31,8 +30,9 @@ from .request import current_request
 from .resources import ResourceKey, ResourceScope, RuntimeResources
 from .runtime import Runtime
 from .session import Session, SessionStore
+from .tools import FunctionTool, Tool, ToolOutput, tool
 from .triggers import Trigger
-from .types import register as register_type
+from .types.ids import register as register_type
 
 __all__ = [
     "Agent",

@@ -1,8 +1,285 @@
-"""The public path of branches."""
+"""`BranchStore`: the branches of a store, saved and loaded by name, and the verbs over them.
+
+A thin face: what a verb does stands in `verbs`, `bisect` and below.
+"""
 
 from __future__ import annotations
 
-from .context.merging import MergeConflict
-from .sessions.branching import BranchStore
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from datetime import datetime
+from functools import partial
+
+from ._context import rebase
+from ._context.context import Context
+from ._sessions import stores, verbs
+from ._sessions.stores import StoreLike, open_database
+from ._sessions.undo import undo_last
+from ._store._backends.git import Repository
+from ._store._backends.git.backend import GitBackend
+from ._store._history.blame import BlamedField
+from ._store._history.log import BranchDiff, Entry, Filter
+from ._store._history.revset import DAMAGE, Head, Tag, tags
+from ._store.branch import MAIN
+from ._store.commits import require_record
+from ._store.names import branch_ref
+from ._store.object_db import Database, Protection
+from ._store.protocol import Durability, RefUpdate
+from .errors import StoreError
+from .merging import MergeConflict, MergePreview, Policy
+from .resources import RuntimeResources
+from .session import SessionStore
+from .threads import in_thread
 
 __all__ = ["BranchStore", "MergeConflict"]
+
+
+# -- protected branches, for the layer of sessions: see `_store/object_db` --
+
+
+def protect(database: Database, patterns: Iterable[str]) -> None:
+    """Protect the branches that globs of `session/branch` name, beside those protected already."""
+    added = Protection.of(patterns)
+    known = database.protection.patterns
+    database.protection = Protection(tuple(dict.fromkeys([*known, *added.patterns])))
+
+
+def require_free(database: Database, verb: str, session: str, branch: str) -> None:
+    """Refuse `verb` on a protected branch. Raises `ProtectedBranch`."""
+    database.protection.require_free(verb, session, branch)
+
+
+# -- `BranchStore`: the branches of a store, saved and loaded by name, and the verbs over them --
+
+
+class BranchStore:
+    """The branches of the sessions of one store. `backend` is a path or a backend object.
+
+    The verbs name a branch as `session/branch` (`session` alone is its own line, `main`). Where ids
+    contain slashes and a name could be read in two ways, give `session=`, and the branch by its
+    name alone. Wherever a commit will do, a tag (`session/tag`), a version (`session/branch@v3`; `v3` with
+    `session=`), a commit id and a Change-Id (four digits are enough) are understood too.
+    `UnknownRevision` is raised for a name that stands for nothing, or for two things.
+
+    `protected` holds globs of `session/branch`: such a branch is not deleted, reset, undone or
+    compacted through this store (`ProtectedBranch`); commits and merges go on.
+    """
+
+    def __init__(
+        self,
+        backend: StoreLike,
+        compact_every: int | None = 100,
+        *,
+        durability: Durability = "full",
+        protected: Iterable[str] = (),
+    ) -> None:
+        self.compact_every = compact_every
+        self.database = open_database(backend, durability=durability)
+        self.database.maintain_every(compact_every)
+        protect(self.database, protected)
+
+    @property
+    def repository(self) -> Repository:
+        """The `pygit2.Repository` behind the store. Raises `StoreError` where there is none."""
+        backend = self.database.backend
+        if not isinstance(backend, GitBackend):
+            raise StoreError(
+                f"{backend.location} is a {type(backend).__name__} and no git repository: "
+                f"only a store at a path has one"
+            )
+        return backend.repository
+
+    # -- whole branches ------------------------------------------------------------------------
+
+    async def save_branch(self, context: Context, *, session_id: str, name: str) -> None:
+        """Write a context as a branch of a session.
+
+        A detached context (from `Context.branch`) is that branch from now on. Raises
+        `StaleSession` where the branch holds commits that the context does not contain.
+        """
+        await stores.save_as(self.database, context, session_id, name, is_session=False)
+
+    async def load_branch(
+        self, session_id: str, name: str, resources: RuntimeResources | None = None
+    ) -> Context | None:
+        """Return the context of a branch, or `None`. A merge made by hand is merged again, as by `open`."""
+        line = await in_thread(rebase.load, self.database, session_id, name, resources)
+        return None if line is None else Context.over(line, resources)
+
+    async def list_branches(self, session_id: str) -> list[str]:
+        """Return the names of the saved branches of a session, sorted.
+
+        The line that `SessionStore` keeps for the session is not one of them.
+        """
+        return await in_thread(self._names, session_id)
+
+    def _names(self, session_id: str) -> list[str]:
+        found = verbs.branches(self.database, session_id)
+        return [head.branch for head in found if head.branch != MAIN or not self._is_session(head)]
+
+    def _is_session(self, head: Head) -> bool:
+        try:
+            return require_record(self.database, head.commit, MAIN).is_session
+        except DAMAGE:
+            return True  # as nearly every `main` is; it hides no other branch
+
+    async def delete_branch(self, session_id: str, name: str) -> None:
+        """Remove a branch; one that is absent is fine. What it delivered stays in the ledger.
+
+        Raises `ProtectedBranch`.
+        """
+        await in_thread(self._delete, session_id, name)
+
+    def _delete(self, session_id: str, name: str) -> None:
+        require_free(self.database, "delete", session_id, name)
+        ref = branch_ref(session_id, name)
+        held = self.database.backend.refs(ref).get(ref)
+        if held is not None:
+            self.database.backend.write({}, [RefUpdate(ref, held, None)])
+
+    async def branches(self, session: str | None = None) -> list[Head]:
+        """Return the branches of one session or of all, sorted: session, branch, commit, name.
+
+        A branch whose commit is damaged or missing is among them; reading it raises, the others can be used.
+        """
+        return await in_thread(verbs.branches, self.database, session)
+
+    async def fork(self, source: str, target: str, *, session: str | None = None) -> Head:
+        """Begin the branch `target` on the commit that `source` names.
+
+        It costs one ref, and takes the queue along. Raises `NameTaken` for a target that exists,
+        `ValueError` for one in another session.
+        """
+        return await verbs.fork(self.database, source, target, session=session)
+
+    async def merge(
+        self,
+        into: str,
+        source: str,
+        *,
+        session: str | None = None,
+        message: str | None = None,
+        policy: Policy | None = None,
+        emit_events: bool = False,
+        resources: RuntimeResources | None = None,
+    ) -> Entry | None:
+        """Merge `source` into the branch `into` and write it, all or nothing.
+
+        `policy` settles conflicts, and `emit_events` wakes agents, as in `Context.merge`. Returns
+        the merge commit, `None` when there was nothing to take over. Raises `MergeConflict`, and
+        `StaleSession` when somebody wrote the branch meanwhile.
+        """
+        both = await verbs.sides(self.database, into, source, session=session, resources=resources)
+        words = message or f"Merge {source} into {into}"
+        return await verbs.merge(*both, message=words, policy=policy, emit_events=emit_events)
+
+    async def preview(
+        self,
+        into: str,
+        source: str,
+        *,
+        session: str | None = None,
+        policy: Policy | None = None,
+        resources: RuntimeResources | None = None,
+    ) -> MergePreview:
+        """Return what `merge` would do; nothing is written."""
+        target, other = await verbs.sides(self.database, into, source, session=session, resources=resources)
+        found = target.merge(other, policy=policy, dry_run=True)
+        assert found is not None
+        return found
+
+    @asynccontextmanager
+    async def edit(
+        self,
+        session_id: str,
+        branch: str = MAIN,
+        *,
+        author: str = "application",
+        message: str = "",
+        resources: RuntimeResources | None = None,
+    ) -> AsyncIterator[Context]:
+        """Make one versioned commit of what is done inside the block: see `SessionStore.edit`."""
+        store = SessionStore(self.database, self.compact_every)
+        async with store.edit(
+            session_id, branch, author=author, message=message, resources=resources
+        ) as context:
+            yield context
+
+    async def undo(self, session: str, branch: str = MAIN) -> str:
+        """Undo what was done last to a branch (a turn, merge, edit or compaction); return what it was.
+
+        What was delivered stays delivered. Raises `StoreError` when there is nothing to undo,
+        `ProtectedBranch`, `SessionBusy`, `StaleSession`.
+        """
+        return await in_thread(undo_last, self.database, session, branch)
+
+    # -- history -------------------------------------------------------------------------------
+
+    async def log(
+        self,
+        branch: str,
+        *,
+        session: str | None = None,
+        artifact_id: str | None = None,
+        agent: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        generation: int | None = None,
+        limit: int | None = None,
+        merged: bool = False,
+    ) -> list[Entry]:
+        """Return the commits of a branch that fit, the newest first.
+
+        `since` and `until` are aware times, both included; `generation` is the number within its
+        turn. With `merged` the commits that merges brought in are listed too. The ledger of a
+        session is the branch `%outbox`.
+        """
+        wanted = Filter(artifact_id, agent, since, until, generation)
+        read = partial(verbs.log, session=session, limit=limit, merged=merged)
+        return await in_thread(read, self.database, branch, wanted)
+
+    async def diff(self, a: str, b: str, *, session: str | None = None) -> BranchDiff:
+        """Return what differs between two branches or commits: artifacts, relations, deliveries.
+
+        A branch is compared with the session's ledger as it is now, any other commit with the
+        ledger that it knew. The result prints as text; `to_dict` gives plain JSON types.
+        """
+        return await in_thread(partial(verbs.diff, session=session), self.database, a, b)
+
+    async def blame(self, branch: str, artifact_id: str, *, session: str | None = None) -> list[BlamedField]:
+        """Return, for every field of an artifact, the commit, agent, trigger and time that wrote it.
+
+        What the delivery of an action set is told with the ledger's commit that recorded it.
+        """
+        return await in_thread(partial(verbs.blame, session=session), self.database, branch, artifact_id)
+
+    async def bisect(
+        self,
+        branch: str,
+        predicate: verbs.Predicate,
+        *,
+        session: str | None = None,
+        resources: RuntimeResources | None = None,
+    ) -> verbs.Bisection | None:
+        """Return the first generation whose stored state fails `predicate(context)`, or `None`.
+
+        No agent runs, and log2 of the number of generations states are looked at. A commit outside of any
+        generation (a direct change, a merge) counts as one. The predicate may be asynchronous.
+        """
+        name = partial(verbs.named_state, self.database, branch, session)
+        return await verbs.bisect(self.database, await in_thread(name), predicate, resources)
+
+    async def tag(self, branch: str, name: str, *, session: str | None = None) -> Tag:
+        """Give the commit that `branch` names a name in its session, which never moves.
+
+        Naming the same commit again changes nothing. Raises `NameTaken` for another one.
+        """
+        return await in_thread(partial(verbs.tag, session=session), self.database, branch, name)
+
+    async def tags(self, session: str | None = None) -> list[Tag]:
+        """Return the tags of one session or of all, sorted: session, name, commit."""
+        return await in_thread(tags, self.database, session)
+
+    async def aclose(self) -> None:
+        """Give back files and descriptors."""
+        await in_thread(self.database.backend.close)

@@ -1,7 +1,255 @@
-"""The public path of budgets."""
+"""How much a turn may do, and what it did.
+
+Owns `Budget`, `BudgetTracker`, `RunOutcome` and `RunStats`. Enforcing a budget is the loop's.
+"""
 
 from __future__ import annotations
 
-from .runtime.budget import Budget, BudgetTracker, RunOutcome, RunStats
+import inspect
+import threading
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+from weakref import WeakSet
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from .logging import get_logger
+from .providers import LLMProvider, LLMRequest, LLMResponse, LLMResponseChunk
+from .resources import Allowance, RuntimeResources
 
 __all__ = ["Budget", "BudgetTracker", "RunOutcome", "RunStats"]
+
+
+# -- how much a turn may do, and what it did --
+
+
+class RunOutcome(StrEnum):
+    """Why a turn ended."""
+
+    COMPLETED = "completed"
+    ITERATIONS_EXHAUSTED = "iterations_exhausted"
+    BUDGET_RUNS_EXCEEDED = "budget_runs_exceeded"
+    BUDGET_TIME_EXCEEDED = "budget_time_exceeded"
+    BUDGET_TOKENS_EXCEEDED = "budget_tokens_exceeded"
+    BUDGET_COST_EXCEEDED = "budget_cost_exceeded"
+    QUOTA_EXCEEDED = "quota_exceeded"
+    STOPPED = "stopped"
+
+
+class Budget(BaseModel):
+    """Limits of one turn; `None` is no limit.
+
+    `max_runs` counts executions, `max_iterations` generations, `max_seconds` is a hard deadline,
+    `max_tokens` and `max_cost` count what `resources.llm` reports. `max_tool_calls` is refused.
+    """
+
+    model_config = ConfigDict(validate_assignment=True)
+
+    max_runs: int | None = Field(default=None, ge=0)
+    max_iterations: int | None = Field(default=None, ge=0)
+    max_seconds: float | None = Field(default=None, ge=0)
+    max_tool_calls: int | None = Field(default=None, ge=0)
+    max_tokens: int | None = Field(default=None, ge=0)
+    max_cost: float | None = Field(default=None, ge=0)
+
+    @field_validator("max_tool_calls")
+    @classmethod
+    def _refuse_what_is_not_enforced(cls, value: int | None) -> int | None:
+        if value is not None:
+            raise ValueError(
+                "max_tool_calls is not supported: nothing counts the calls of tools; count them in the "
+                "produce that calls them, or limit max_tokens"
+            )
+        return value
+
+    @property
+    def tracks_llm_usage(self) -> bool:
+        """Whether completions have to be counted."""
+        return self.max_tokens is not None or self.max_cost is not None
+
+
+@dataclass
+class BudgetTracker:
+    """What the model calls of a turn have used so far."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost: float = 0.0
+
+    @property
+    def total_tokens(self) -> int:
+        """Prompt and completion tokens together."""
+        return self.prompt_tokens + self.completion_tokens
+
+    def record(self, *, prompt_tokens: int, completion_tokens: int, cost: float = 0.0) -> None:
+        """Count one completion."""
+        self.prompt_tokens += prompt_tokens
+        self.completion_tokens += completion_tokens
+        self.cost += cost
+
+    def exhausted(self, budget: Budget | None) -> RunOutcome | None:
+        """Return the outcome that a used-up budget means, or `None`."""
+        if budget is None:
+            return None
+        if budget.max_tokens is not None and self.total_tokens >= budget.max_tokens:
+            return RunOutcome.BUDGET_TOKENS_EXCEEDED
+        if budget.max_cost is not None and self.cost > 0 and self.cost >= budget.max_cost:
+            return RunOutcome.BUDGET_COST_EXCEEDED
+        return None
+
+
+@dataclass
+class RunStats:
+    """What one turn did. `duration` is in seconds, `iterations` the generations that ran."""
+
+    runs: int
+    iterations: int
+    outcome: RunOutcome
+    duration: float
+    errors: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost: float = 0.0
+
+    @property
+    def total_tokens(self) -> int:
+        """Prompt and completion tokens together."""
+        return self.prompt_tokens + self.completion_tokens
+
+
+# -- counting what the model calls of a turn use, for `max_tokens` and `max_cost` --
+
+
+_log = get_logger("reactifact.runtime")
+
+_lock = threading.Lock()  # resources may be shared by event loops in several threads
+_told_without_pricer: WeakSet[RuntimeResources] = WeakSet()
+
+
+class MeteredLLM(LLMProvider):
+    """A model whose completions are counted for the turns that ask for them.
+
+    All turns on the same resources share one. What it does not know itself, the wrapped model
+    answers; such calls are not counted.
+    """
+
+    def __init__(self, inner: Any, resources: RuntimeResources) -> None:
+        self.inner = inner
+        self.resources = resources
+        self.users = 0
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "inner":
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+    async def complete(self, request: LLMRequest) -> LLMResponse:
+        """Ask the wrapped model and count what it used."""
+        trackers = self._trackers()
+        response: LLMResponse = await self.inner.complete(request)
+        self._count(trackers, request, getattr(response, "usage", None))
+        return response
+
+    async def stream(self, request: LLMRequest) -> AsyncIterator[LLMResponseChunk]:
+        """Pass the wrapped model's chunks on, counting each that reports usage as it comes."""
+        trackers = self._trackers()
+        chunks = self.inner.stream(request)
+        if inspect.isawaitable(chunks):
+            chunks = await chunks
+        try:
+            async for chunk in chunks:
+                self._count(trackers, request, getattr(chunk, "usage", None))
+                yield chunk
+        finally:
+            close = getattr(chunks, "aclose", None)
+            if close is not None:
+                await close()
+
+    def _trackers(self) -> list[BudgetTracker]:
+        """Return the trackers of the turns that the present code runs in."""
+        turns = self.resources.allowances()
+        return [turn.tracker for turn in turns if turn.budget is not None and turn.budget.tracks_llm_usage]
+
+    def _count(self, trackers: list[BudgetTracker], request: LLMRequest, usage: Any) -> None:
+        if not usage or not trackers:
+            return
+        prompt, completion = _tokens(usage, "prompt_tokens"), _tokens(usage, "completion_tokens")
+        cost = 0.0
+        try:
+            if self.resources.pricer is not None:
+                cost = self.resources.pricer(self._model(request), prompt, completion)
+        finally:  # the tokens are used, whatever the application's pricer raises
+            for tracker in trackers:
+                tracker.record(prompt_tokens=prompt, completion_tokens=completion, cost=cost)
+
+    def _model(self, request: LLMRequest) -> str:
+        """Return the model's name for the pricer: the request's own, else the provider's, else ""."""
+        return str(request.extra.get("model") or getattr(self.inner, "model", None) or "")
+
+
+def _tokens(usage: Any, name: str) -> int:
+    found = usage.get(name) if isinstance(usage, Mapping) else getattr(usage, name, None)
+    return int(found or 0)
+
+
+@contextmanager
+def metered(
+    resources: RuntimeResources,
+    tracker: BudgetTracker,
+    budget: Budget | None,
+    deadline: float | None = None,
+) -> Iterator[None]:
+    """Run a turn: show its budget on the resources and count its model calls in `tracker`.
+
+    `deadline` is in seconds of `resources.clock.monotonic()`; `None` derives it from the budget.
+    Calls are counted where the budget limits tokens or cost. Turns may overlap on the same
+    resources: each counts its own calls, a nested one for the turns around it too, and the model
+    itself is back in place when the last one ends.
+    """
+    if deadline is None and budget is not None and budget.max_seconds is not None:
+        deadline = resources.clock.monotonic() + budget.max_seconds
+    with resources.allowing(Allowance(budget, deadline, tracker)):
+        if budget is None or not budget.tracks_llm_usage:
+            yield
+            return
+        _tell_without_pricer(resources, budget)
+        wrapper = _wrap(resources)
+        try:
+            yield
+        finally:
+            _unwrap(resources, wrapper)
+
+
+def _wrap(resources: RuntimeResources) -> MeteredLLM | None:
+    with _lock:
+        llm = resources.llm
+        if llm is None:
+            return None
+        shared = isinstance(llm, MeteredLLM) and llm.resources is resources
+        wrapper: MeteredLLM = llm if shared else MeteredLLM(llm, resources)
+        wrapper.users += 1
+        resources.llm = wrapper
+        return wrapper
+
+
+def _unwrap(resources: RuntimeResources, wrapper: MeteredLLM | None) -> None:
+    if wrapper is None:
+        return
+    with _lock:
+        wrapper.users -= 1
+        # a model that was put in place during the turn stays
+        if wrapper.users == 0 and resources.llm is wrapper:
+            resources.llm = wrapper.inner
+
+
+def _tell_without_pricer(resources: RuntimeResources, budget: Budget) -> None:
+    if budget.max_cost is None or resources.pricer is not None or resources in _told_without_pricer:
+        return
+    _told_without_pricer.add(resources)
+    _log.warning(
+        "max_cost has no effect: resources.pricer is None, so that no call has a cost; pass "
+        "pricer=f(model, prompt_tokens, completion_tokens) to RuntimeResources"
+    )

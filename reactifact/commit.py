@@ -1,7 +1,101 @@
-"""The public path of commits."""
+"""A commit as users see it: who did what, on what grounds, with which result.
+
+Owns `Commit`, `Read`, `Write` and their making from the records of the store. Operations and
+listings are unfolded only when they are asked for.
+"""
 
 from __future__ import annotations
 
-from .context.commits import Commit, Read, Write
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from .operations import Operation
 
 __all__ = ["Commit", "Read", "Write"]
+
+
+@dataclass(frozen=True)
+class Read:
+    """An artifact that was read, at the version seen; -1 for a look-up that found nothing."""
+
+    artifact_id: str
+    version: int
+
+
+@dataclass(frozen=True)
+class Write:
+    """An artifact that was written; `op_type` is create, update or delete."""
+
+    artifact_id: str
+    version: int
+    op_type: str
+
+
+@dataclass
+class Commit:
+    """One applied patch."""
+
+    author: str
+    message: str
+    operations: list[Operation]
+    id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    timestamp: datetime = field(default_factory=lambda: datetime.now(UTC))
+    parent_id: str | None = None
+    context_version: int | None = None
+    reads: list[Read] = field(default_factory=list)
+    writes: list[Write] = field(default_factory=list)
+
+
+class StoredCommit(Commit):
+    """A commit read from a store: operations and reads are loaded when they are asked for."""
+
+    def __init__(
+        self,
+        *,
+        load_operations: Callable[[], list[Operation]],
+        load_reads: Callable[[], list[Read]],
+        details: dict[str, Any],
+        **fields: Any,
+    ) -> None:
+        self._load_operations = load_operations
+        self._load_reads = load_reads
+        self._operations: list[Operation] | None = None
+        self._reads: list[Read] | None = None
+        self.details = details
+        for name, value in fields.items():
+            setattr(self, name, value)
+
+    @property
+    def operations(self) -> list[Operation]:
+        """The operations, in the order they were applied."""
+        if self._operations is None:
+            self._operations = self._load_operations()
+        return self._operations
+
+    @operations.setter
+    def operations(self, value: list[Operation]) -> None:
+        self._operations = value
+
+    @property
+    def reads(self) -> list[Read]:
+        """What was read: the trigger first, listings unfolded at the end.
+
+        Raises `StoreError` when the snapshot of a listing was compacted.
+        """
+        if self._reads is None:
+            self._reads = self._load_reads()
+        return self._reads
+
+    @reads.setter
+    def reads(self, value: list[Read]) -> None:
+        self._reads = value
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Commit):
+            return NotImplemented
+        return all(getattr(self, n) == getattr(other, n) for n in Commit.__dataclass_fields__)
+
+    __hash__ = None  # type: ignore[assignment]

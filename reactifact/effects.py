@@ -1,7 +1,250 @@
-"""The public path of effects."""
+"""What a produce asks for: `Effects`, recorded as operations, applied after it has succeeded.
+
+Owns the planning of operations and `Handle`. Nothing here changes a context or touches the world.
+"""
 
 from __future__ import annotations
 
-from .authoring.effects import Effects, Handle, current_effects
+import secrets
+from typing import Any, NamedTuple, TypeVar
+
+from pydantic import BaseModel
+
+from ._context.context import Context
+from ._context.working_copy import WorkingCopy, current_scope, too_late
+from .artifacts import Artifact, encode
+from .errors import IntentConflict, ReactifactError
+from .interrupt import PendingAction, PendingQuestion
+from .operations import Create, Delete, Link, Operation, Patch, Target, Unlink, Update, id_of, with_fields
 
 __all__ = ["Effects", "Handle", "current_effects"]
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class Handle:
+    """An artifact that is planned: its id, its class name, and a way to link it."""
+
+    def __init__(self, effects: Effects, id: str, type: str) -> None:
+        self._effects = effects
+        self.id = id
+        self.type = type
+
+    def link(self, relation: str, target: Target) -> Handle:
+        """Plan a relation from the planned artifact; returns the handle."""
+        self._effects.link(self.id, relation, target)
+        return self
+
+    def unlink(self, relation: str | None = None, target: Target | None = None) -> Handle:
+        """Plan the removal of relations of the planned artifact; returns the handle."""
+        self._effects.unlink(self.id, relation, target)
+        return self
+
+    def __repr__(self) -> str:
+        return f"Handle(id={self.id!r}, type={self.type!r})"
+
+
+class EffectsSavepoint(NamedTuple):
+    """What was planned at one moment."""
+
+    operations: tuple[Operation, ...]
+    planned: dict[str, BaseModel | None]
+
+
+class Effects:
+    """The operations that one execution asks for, in order.
+
+    They become one commit when the execution has succeeded, or nothing.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.operations: list[Operation] = []
+        self._planned: dict[str, BaseModel | None] = {}  # id -> data as planned, None: deleted
+        self._is_closed = False
+
+    def create(self, data: BaseModel, *, id: str | None = None) -> Handle:
+        """Plan an artifact; an id that is taken when the patch is applied is refreshed.
+
+        Without `id` one is made by `resources.id_factory`, else from 128 random bits.
+        """
+        artifact_id = id if id is not None else self._fresh_id(type(data))
+        self.add(Create(data, id=artifact_id))
+        self._planned[artifact_id] = data
+        return Handle(self, artifact_id, type(data).__name__)
+
+    def _fresh_id(self, model: type[BaseModel]) -> str:
+        factory = self.context.resources.id_factory
+        if factory is None:
+            return f"{model.__name__.lower()}:{secrets.token_hex(16)}"
+        made = factory(model.__name__)
+        if made in self._planned or self._is_there(made):
+            raise ValueError(
+                f"the id {made!r} that id_factory made for a new {model.__name__} is taken: "
+                f"let it return ids that are new"
+            )
+        return made
+
+    def _is_there(self, artifact_id: str) -> bool:
+        """Whether an id is taken; effects ask for themselves, so this is no read of the produce."""
+        return self.context.working.state.stored(artifact_id) is not None
+
+    def create_once(self, data: BaseModel, *, id: str) -> Handle | None:
+        """Plan an artifact, or nothing and return `None` when the id is there already."""
+        if self._planned.get(id) is not None or self._is_there(id):
+            return None
+        return self.create(data, id=id)
+
+    def create_once_from(
+        self, source: Target, data: BaseModel, *, prefix: str | None = None
+    ) -> Handle | None:
+        """Plan an artifact with the id `<prefix or lower-case type>:<source id>`, once."""
+        head = prefix if prefix is not None else type(data).__name__.lower()
+        return self.create_once(data, id=f"{head}:{id_of(source)}")
+
+    def upsert(self, data: BaseModel, *, id: str) -> Handle:
+        """Plan an artifact under a fixed id, whether it exists or not."""
+        return self.create(data, id=id)
+
+    def update(self, artifact: Artifact[Any] | Target, **fields: Any) -> None:
+        """Plan new values for some fields, on top of what this execution has planned already.
+
+        Raises `ValueError` naming a field that does not exist or does not validate, `LookupError`
+        when there is no such artifact.
+        """
+        artifact_id = id_of(artifact)
+        current = self._planned.get(artifact_id)
+        if current is None:
+            found = artifact if isinstance(artifact, Artifact) else self.context.get(artifact_id)
+            if found is None or artifact_id in self._planned:
+                raise LookupError(
+                    f"there is no artifact {artifact_id!r} to update: create it, or check with "
+                    f"context.get first"
+                )
+            current = found.data
+        new_data = with_fields(current, fields)
+        self.add(Update(artifact_id, new_data))
+        self._planned[artifact_id] = new_data
+
+    def follow(self, artifact_id: str, view: WorkingCopy, after: BaseModel) -> None:
+        """Let the planned updates of an artifact keep what a direct change is about to change.
+
+        The direct change is committed first, and an update planned before it would put its other
+        fields back as they were.
+        """
+        stored = view.state.stored(artifact_id)
+        if stored is None or self._planned.get(artifact_id) is None:
+            return
+        before = view.artifact(stored).data
+        changed = {} if type(before) is not type(after) else _changes(before, after)
+        for place, operation in enumerate(self.operations):
+            if isinstance(operation, Update) and operation.artifact_id == artifact_id:
+                planned = operation.new_data
+                kept = {name: new for name, (old, new) in changed.items() if getattr(planned, name) == old}
+                if kept and type(planned) is type(after):
+                    self.operations[place] = Update(artifact_id, with_fields(planned, kept))
+                    self._planned[artifact_id] = with_fields(planned, kept)
+
+    def delete(self, target: Target) -> None:
+        """Plan the removal of an artifact."""
+        self.add(Delete(id_of(target)))
+        self._planned[id_of(target)] = None
+
+    def link(self, source: Target, relation: str, target: Target) -> None:
+        """Plan a relation."""
+        self.add(Link(id_of(source), relation, id_of(target)))
+
+    def unlink(self, source: Target, relation: str | None = None, target: Target | None = None) -> None:
+        """Plan the removal of the relations that match; `None` stands for any."""
+        self.add(Unlink(id_of(source), relation, None if target is None else id_of(target)))
+
+    def ask(
+        self,
+        question: str,
+        *,
+        kind: str = "general",
+        notes: dict[str, Any] | None = None,
+        id: str | None = None,
+    ) -> Handle:
+        """Plan a question to a human."""
+        return self.create(PendingQuestion(question=question, kind=kind, notes=notes or {}), id=id)
+
+    def resume(self, question: Artifact[PendingQuestion] | Target, resolution: Any) -> None:
+        """Plan the answer to a question."""
+        now = self.context.resources.clock.now()
+        self.update(question, answered=True, resolution=resolution, resolved_at=now)
+
+    def act(
+        self,
+        kind: str,
+        *,
+        key: str,
+        payload: dict[str, Any] | None = None,
+        ordering_key: str | None = None,
+        id: str | None = None,
+    ) -> Handle | None:
+        """Plan an effect on the world, delivered after the commit; `None` if it is planned already.
+
+        `key` is the idempotency key of the intent for good. Raises `IntentConflict` when this
+        execution planned something else under the key.
+        """
+        artifact_id = id if id is not None else f"action:{key}"
+        action = PendingAction(
+            kind=kind, idempotency_key=key, payload=payload or {}, ordering_key=ordering_key
+        )
+        planned = self._planned.get(artifact_id)
+        if planned is not None:
+            if encode(planned).payload != encode(action).payload:
+                raise IntentConflict(
+                    f"{artifact_id!r} was planned twice in one execution with different content: "
+                    f"give each intent a key of its own"
+                )
+            return None
+        if self._is_there(artifact_id):
+            return None
+        return self.create(action, id=artifact_id)
+
+    def add(self, operation: Operation) -> None:
+        """Plan one operation. Raises `ReactifactError` after the execution has ended."""
+        if self._is_closed:
+            raise ReactifactError(too_late("an effect was planned"))
+        self.operations.append(operation)
+
+    def extend(self, patch: Patch) -> None:
+        """Plan the operations of a patch."""
+        for operation in patch.operations:
+            self.add(operation)
+
+    def close(self) -> None:
+        """Take nothing more: the execution has ended."""
+        self._is_closed = True
+
+    def is_empty(self) -> bool:
+        """Tell whether nothing is planned."""
+        return not self.operations
+
+    def savepoint(self) -> EffectsSavepoint:
+        """Return what `rollback` needs to come back to this moment."""
+        return EffectsSavepoint(tuple(self.operations), dict(self._planned))
+
+    def rollback(self, to: EffectsSavepoint) -> None:
+        """Drop what was planned since a savepoint."""
+        self.operations[:] = to.operations
+        self._planned = dict(to.planned)
+
+    def to_patch(self) -> Patch:
+        """Return what is planned as a patch."""
+        return Patch(self.operations)
+
+
+def _changes(before: BaseModel, after: BaseModel) -> dict[str, tuple[Any, Any]]:
+    """Return the old and the new value of every field in which two models of a type differ."""
+    pairs = {name: (getattr(before, name), getattr(after, name)) for name in type(after).model_fields}
+    return {name: (old, new) for name, (old, new) in pairs.items() if old != new}
+
+
+def current_effects() -> Effects | None:
+    """Return the effects of the execution that the present code runs in, `None` outside of one."""
+    scope = current_scope()
+    return None if scope is None else scope.effects

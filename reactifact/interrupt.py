@@ -1,7 +1,62 @@
-"""The public path of the built-in artifact types."""
+"""The two built-in artifact types: a question to a human and an action on the world.
+
+Owns their models and what of an action is intent (stored on the branch) and what is delivery
+(kept in the session's ledger and joined when the action is read).
+"""
 
 from __future__ import annotations
 
-from .context.interrupts import PendingAction, PendingQuestion
+from datetime import datetime
+from typing import Any, ClassVar, Literal
+
+from pydantic import BaseModel, Field
+
+from .types.ids import register
 
 __all__ = ["PendingAction", "PendingQuestion"]
+
+
+DELIVERY_FIELDS = ("status", "attempts", "dispatched_at", "error")
+"""Fields of an action that no write of an agent changes."""
+
+
+class PendingQuestion(BaseModel):
+    """A question that waits for a human."""
+
+    transient_fields: ClassVar[frozenset[str]] = frozenset({"resolved_at"})
+
+    question: str
+    kind: str = "general"
+    notes: dict[str, Any] = Field(default_factory=dict)
+    answered: bool = False
+    resolution: Any = None
+    resolved_at: datetime | None = None
+
+
+class PendingAction(BaseModel):
+    """An effect on the world that was decided and is delivered after the commit.
+
+    `idempotency_key` names the intent for good: every delivery of it, also after a crash, carries
+    the same key. Actions that share an `ordering_key` are delivered in the order of their commits.
+    """
+
+    transient_fields: ClassVar[frozenset[str]] = frozenset({"dispatched_at"})
+
+    kind: str
+    idempotency_key: str
+    payload: dict[str, Any] = Field(default_factory=dict)
+    ordering_key: str | None = None
+    status: Literal["pending", "dispatched", "failed", "simulated"] = "pending"
+    attempts: int = 0
+    dispatched_at: datetime | None = None
+    error: str | None = None
+
+    def intent(self) -> PendingAction:
+        """Return the action without anything about its delivery."""
+        return self.model_copy(
+            update={"status": "pending", "attempts": 0, "dispatched_at": None, "error": None}
+        )
+
+
+register(PendingQuestion, type_id="reactifact.interrupt.PendingQuestion")
+register(PendingAction, type_id="reactifact.interrupt.PendingAction")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from .context.operations import Create, Delete, Link, Patch, Unlink, Update, operation_from_dict
-from .context.relations import Relation
+from .operations import Create, Delete, Link, Patch, Relation, Unlink, Update, operation_from_dict
 
 __all__ = ["Create", "Delete", "Link", "Patch", "Relation", "Unlink", "Update", "operation_from_dict"]

@@ -1,7 +1,309 @@
-"""The public path of sessions."""
+"""Sessions: `SessionStore` opens them, `Session` saves and deletes one.
+
+Owns the life of a session's own line (`main`). Branches beside it are `branching`'s.
+"""
 
 from __future__ import annotations
 
-from .sessions.session import Session, SessionStore
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from types import TracebackType
+
+from ._context import rebase
+from ._context.context import Context
+from ._context.push import StoreLock, publish, run_lock
+from ._context.rebase import refresh
+from ._runtime.drain import Dispatcher, ErrorCallback, Options
+from ._sessions import service, stores
+from ._sessions.stores import StoreLike, open_database
+from ._store._history.squash import operations_ref, require_free
+from ._store.branch import MAIN, Branch
+from ._store.names import branch_ref, encode_name, is_ledger_ref, parse_ref, tag_ref
+from ._store.protocol import Durability, Pruned, RefUpdate
+from .errors import Contention, add_note
+from .logging import get_logger
+from .resources import RuntimeResources
+from .threads import in_thread
 
 __all__ = ["Session", "SessionStore"]
+
+
+_ATTEMPTS = 8
+_SHOWN = 10
+
+log = get_logger("reactifact.session")
+
+
+class Session:
+    """One session that is open: its id, its context, and whether it was there before.
+
+    An `async with` saves at its end what was changed and not saved, and gives back what the session
+    holds. Left by an exception it saves nothing: a note on the exception, and the log, say what that was.
+    """
+
+    def __init__(
+        self,
+        store: SessionStore,
+        session_id: str,
+        context: Context,
+        loaded: bool,
+        lock: StoreLock | None = None,
+    ) -> None:
+        self.store = store
+        self.session_id = session_id
+        self.context = context
+        self.loaded = loaded
+        self._lock = lock
+        context.is_exclusive = lock is not None
+        self._is_deleted = False
+        self._waiting = context.queue.revision
+
+    @property
+    def is_exclusive(self) -> bool:
+        """Whether the session was opened with `wait=` and nobody else can run it until it is closed."""
+        return self._lock is not None
+
+    async def save(self) -> None:
+        """Commit direct changes and write everything. Raises `StaleSession`."""
+        self.context.commits.begin()
+        await publish(self.context)
+
+    async def refresh(self) -> bool:
+        """Go on from what somebody else wrote; return whether there was anything.
+
+        Direct changes that were not saved, those made meanwhile included, are applied again on top. Raises
+        `MergeConflict`, naming the artifacts and changing nothing, where somebody else changed the same,
+        `SessionBusy` while a turn runs; a turn that is started meanwhile waits for it.
+        """
+        return await refresh(self.context)
+
+    async def delete(self) -> None:
+        """Remove the session with all its branches and its ledger from the store."""
+        await self.store.delete_session(self.session_id)
+        self._is_deleted = True
+
+    async def aclose(self) -> None:
+        """Give back the session's lock, if it holds one. Nothing is saved."""
+        if self._lock is not None:
+            self.context.is_exclusive = False
+            await self._lock.release()
+            self._lock = None
+
+    async def __aenter__(self) -> Session:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            if self._is_deleted:
+                return
+            changes = stores.unsaved(self.context)
+            if error is not None and changes:
+                self._tell_of_dropped(changes, error)
+            elif error is None and (changes or self.context.queue.revision != self._waiting):
+                await self.save()
+        finally:
+            await self.aclose()
+
+    def _tell_of_dropped(self, changes: list[str], error: BaseException) -> None:
+        shown = ", ".join(changes[:_SHOWN])
+        more = f" and {len(changes) - _SHOWN} more" if len(changes) > _SHOWN else ""
+        text = (
+            f"session {self.session_id!r} was left by {type(error).__name__} with changes that were not "
+            f"saved and are dropped: {shown}{more}; call `await session.save()` where they are to be kept"
+        )
+        log.warning(text, extra={"session_id": self.session_id, "dropped": len(changes)})
+        add_note(error, text)
+
+    def __repr__(self) -> str:
+        return f"Session({self.session_id!r}, loaded={self.loaded})"
+
+
+class SessionStore:
+    """The sessions of one store.
+
+    `backend` is a path (a bare git repository, made when absent) or a backend object.
+    `durability="full"` syncs every publication; `"os"` survives a killed process but not a power
+    cut. `compact_every` bounds the store's files: small packs are merged from time to time, history
+    stays; `None` leaves them alone.
+    """
+
+    def __init__(
+        self,
+        backend: StoreLike,
+        compact_every: int | None = 100,
+        *,
+        durability: Durability = "full",
+    ) -> None:
+        self.compact_every = compact_every
+        self.database = open_database(backend, durability=durability)
+        self.database.maintain_every(compact_every)
+
+    async def open(
+        self,
+        session_id: str,
+        resources: RuntimeResources | None = None,
+        *,
+        wait: float | None = None,
+    ) -> Session:
+        """Open a session; one that is new is written with its first save.
+
+        With `wait` (seconds) it is opened for this process alone: until `Session.aclose` nobody else
+        can run it, and whoever opens it with `wait` queues up. Raises `SessionBusy`, naming the
+        holder, when the wait was in vain, `InvalidName` for an id that cannot be stored,
+        `FormatTooNew`, `MissingObject`. A merge that somebody made with git is merged again by our
+        rules first; raises `MergeConflict` or `StoreError`, moving nothing, where that cannot be.
+        """
+        encode_name(session_id)
+        lock = None
+        if wait is not None:
+            clock = (resources or RuntimeResources()).clock
+            lock = run_lock(Branch.named(self.database, session_id, MAIN), clock, wait)
+            await lock.acquire()
+        try:
+            line = await in_thread(rebase.load, self.database, session_id, MAIN, resources)
+            loaded = line is not None
+            if line is None:
+                begin = partial(Branch.begin, self.database, session_id, MAIN, attached=True)
+                line = await in_thread(begin)
+                line.is_session = True
+            return Session(self, session_id, Context.over(line, resources), loaded, lock)
+        except BaseException:
+            if lock is not None:
+                await lock.release()
+            raise
+
+    async def load_session(
+        self, session_id: str, resources: RuntimeResources | None = None
+    ) -> Context | None:
+        """Return the context of a session, or `None`."""
+        line = await in_thread(rebase.load, self.database, session_id, MAIN, resources)
+        return None if line is None else Context.over(line, resources)
+
+    async def save_session(self, session_id: str, context: Context) -> None:
+        """Write a context as a session's own line. Raises `StaleSession`."""
+        await stores.save_as(self.database, context, session_id, MAIN, is_session=True)
+
+    async def has_session(self, session_id: str) -> bool:
+        """Tell whether a session is stored."""
+        ref = branch_ref(session_id, MAIN)
+        return ref in await in_thread(self.database.backend.refs, ref)
+
+    async def list_sessions(self) -> list[str]:
+        """Return the ids of all stored sessions, sorted."""
+        return await in_thread(stores.sessions, self.database)
+
+    async def delete_session(self, session_id: str) -> None:
+        """Remove a session with its branches, tags and ledger; one that is absent is fine.
+
+        Raises `ProtectedBranch` where one of its branches is protected, and `Contention` where others write
+        it as fast as it is removed.
+        """
+        await in_thread(self._delete, session_id)
+
+    def _delete(self, session_id: str) -> None:
+        """Remove what is there, and what others wrote while that went on."""
+        backend = self.database.backend
+        for left in reversed(range(_ATTEMPTS)):
+            refs = {}
+            for own in (branch_ref(session_id, MAIN), tag_ref(session_id, MAIN)):
+                refs.update(backend.refs(own.rpartition("/")[0] + "/"))
+            refs.update(backend.refs(operations_ref(session_id)))
+            if not refs:
+                return
+            require_free(self.database, "delete", {n: oid for n, oid in refs.items() if parse_ref(n)})
+            # The ledger last: what a deletion that was cut short left must not be sent once more.
+            last = sorted(refs, key=lambda name: (is_ledger_ref(name), name))
+            try:
+                backend.write({}, [RefUpdate(name, refs[name], None) for name in last])
+            except Contention:
+                if not left:
+                    raise
+
+    async def pending_sessions(self) -> list[str]:
+        """Return the sessions in which some branch has actions to send, sorted.
+
+        A session with a branch that cannot be read is among them: opening it says why.
+        """
+        return await in_thread(service.pending_sessions, self.database)
+
+    async def drain(
+        self,
+        dispatcher: Dispatcher,
+        *,
+        retry_failed: bool = False,
+        max_attempts: int | None = None,
+        dispatch_concurrency: int = 1,
+        on_dispatch_error: ErrorCallback | None = None,
+        resources: RuntimeResources | None = None,
+    ) -> service.DrainReport:
+        """Deliver what a crash, or a failed delivery, left anywhere in the store.
+
+        Actions that wait are sent; with `retry_failed` those that failed are re-armed first, with
+        `max_attempts` only those that failed less often. Failures are recorded and reported, not raised.
+        What another drain is delivering at the time is not waited for, but skipped and reported so.
+        Raises `ValueError` for a `max_attempts` below 1.
+        """
+        if max_attempts is not None and max_attempts < 1:
+            raise ValueError(f"max_attempts={max_attempts}: give a number from 1 on, or None for no limit")
+        options = Options(
+            on_error=on_dispatch_error,
+            concurrency=dispatch_concurrency,
+            wait=0.0,
+            retry_failed=retry_failed,
+            max_attempts=max_attempts,
+        )
+        return await service.drain_store(self.database, dispatcher, options, resources=resources)
+
+    async def prune(self, *, grace: float = 3600.0, rewrite: bool = False) -> Pruned:
+        """Remove from a SQLite or PostgreSQL store what no branch or tag has reached for `grace` seconds.
+
+        What deleted branches and sessions, compactions and undone turns left stays until this is asked for.
+        It is noted the first time it is found so and removed by a prune at least `grace` seconds later,
+        with `grace=0` at once; what is reached is never touched. `rewrite` writes the tables anew
+        afterwards, so that the space goes back and no byte of what was removed is left in them; others
+        wait meanwhile. Raises `StoreError` for another kind of store, naming what does it there, and for
+        a damaged one; `SessionBusy` while another prune is at it.
+        """
+        return await stores.prune_store(self.database, grace=grace, rewrite=rewrite)
+
+    @asynccontextmanager
+    async def edit(
+        self,
+        session_id: str,
+        branch: str = MAIN,
+        *,
+        author: str = "application",
+        message: str = "",
+        resources: RuntimeResources | None = None,
+    ) -> AsyncIterator[Context]:
+        """Make one versioned commit of what is done inside the block, or none when it raises.
+
+        For code that wants the store without the reactive loop: its changes wake no agent, events
+        that waited before still do. Raises `StaleSession` when somebody else wrote the branch
+        meanwhile; nothing is written then.
+        """
+        context = await self._context(session_id, branch, resources)
+        context.commits.gather()
+        first = context.line.next_event
+        yield context
+        context.commits.commit_edit(author=author, message=message)
+        context.queue.remove_since(first)
+        await publish(context)
+
+    async def _context(self, session_id: str, branch: str, resources: RuntimeResources | None) -> Context:
+        if branch == MAIN:
+            return (await self.open(session_id, resources)).context
+        line = await in_thread(rebase.load, self.database, session_id, branch, resources)
+        if line is None:
+            raise KeyError(
+                f"session {session_id!r} has no branch {branch!r}: fork one with context.branch() "
+                f"and BranchStore.save_branch"
+            )
+        return Context.over(line, resources)
+
+    async def aclose(self) -> None:
+        """Give back files and descriptors."""
+        await in_thread(self.database.backend.close)

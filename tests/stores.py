@@ -10,8 +10,8 @@ from typing import Any
 
 from anyio import to_thread
 
+from reactifact._store.object_db import Database
 from reactifact.checkpoints import InMemoryKVBackend, KVBackend
-from reactifact.store.database import Database
 
 KINDS = ["memory", "git", "sqlite", "postgres", "own"]
 """`own` is what a user wrote: a `KVBackend` with nothing but its methods."""

@@ -28,7 +28,7 @@ def _deliverable(address: str) -> str:
     return address
 
 
-Line = Annotated[str, BeforeValidator(_one_line), Field(min_length=1, max_length=200)]
+Branch = Annotated[str, BeforeValidator(_one_line), Field(min_length=1, max_length=200)]
 OrderId = Annotated[
     str,
     StringConstraints(strip_whitespace=True, max_length=40, pattern=r"^[A-Za-z0-9]+([._-][A-Za-z0-9]+)*$"),
@@ -49,9 +49,9 @@ class Order(BaseModel):
     TYPE_ID: ClassVar[str] = "examples.orders.Order"
 
     order_id: OrderId
-    customer: Line
+    customer: Branch
     email: MailAddress
-    product: Line
+    product: Branch
     quantity: int = Field(ge=1, le=10_000)
     unit_price: Price
     phone: str = ""

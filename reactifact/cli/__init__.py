@@ -21,18 +21,13 @@ from click.shell_completion import shell_complete
 from ..errors import ReactifactError
 from .audit import audit, verify
 from .branch import branch
-from .bundle import bundle
 from .common import say_error, to_stderr
-from .context import context
-from .diff import diff
-from .graph import graph
-from .log import log
-from .moving import export, import_
-from .outbox import outbox
-from .prune import prune
+from .diagrams import context, graph
+from .log import diff, log
 from .replay import replay
-from .sessions import sessions
+from .sessions import outbox, sessions
 from .show import show
+from .transfer import bundle, export, import_, prune
 
 PROGRAM = "reactifact"
 _COMPLETE = "_REACTIFACT_COMPLETE"

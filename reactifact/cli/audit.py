@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import click
 
-from ..auditing.checking import verify_report
-from ..auditing.rendering import report_from_json, report_to_json, report_to_markdown
-from ..auditing.report import report_of
+from .._store._history.revset import find_head
+from .._store.names import plain
+from ..audit.checking import verify_report
+from ..audit.report import report_from_json, report_of, report_to_json, report_to_markdown
 from ..errors import ReactifactError, UnknownRevision
-from ..replaying.state import view_of
-from ..store.revisions import find_head
-from .common import counted, line, one_line, plain, print_json, to_stderr
-from .loading import backend_option, find_models, models_option, stored_at
+from ..replay.state import view_of
+from .common import (
+    backend_option,
+    counted,
+    find_models,
+    line,
+    models_option,
+    one_line,
+    print_json,
+    stored_at,
+    to_stderr,
+)
 
 NOT_THERE = 1
 DIFFERS = 1

@@ -12,14 +12,14 @@ from typing import Any
 import anyio
 import click
 
-from ..context import Context
+from .._context.context import Context
+from .._store._history.revset import find_head
+from .._store.branch import MAIN
+from .._store.names import plain
+from ..branching import BranchStore
 from ..errors import ReactifactError, StoreError
-from ..sessions.branching import BranchStore
-from ..store.line import MAIN
-from ..store.revisions import find_head
 from ..threads import in_thread
-from .common import line, plain, say_error
-from .loading import backend_option, stored_at
+from .common import backend_option, line, say_error, stored_at
 
 NOT_DONE = 1
 

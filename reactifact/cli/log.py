@@ -8,12 +8,24 @@ from itertools import chain, islice
 
 import click
 
+from .._store._history.diff import lines
+from .._store._history.log import (
+    BranchDiff,
+    Entry,
+    Filter,
+    Point,
+    delivery_text,
+    diff_points,
+    find_point,
+    interleaved,
+    own_line,
+    title,
+)
+from .._store._history.revset import DamagedHead, Head, Tag, find_tag, heads, readable_heads, tags
+from .._store.names import plain
+from .._store.object_db import Database
+from .._store.objects import Oid
 from ..errors import UnknownRevision
-from ..store.database import Database
-from ..store.objects import Oid
-from ..store.revisions import DamagedHead, Head, find_tag, heads, readable_heads
-from ..store.tags import Tag, tags
-from ..store.timeline import Entry, Filter, interleaved, own_line
 from .common import (
     Cell,
     branch_options,
@@ -21,15 +33,19 @@ from .common import (
     chosen_head,
     fail_for,
     json_option,
+    line,
     moment,
     opened,
-    plain,
     print_json,
+    scope_of,
     short,
     store_argument,
     table,
     to_stderr,
 )
+
+# -- `reactifact log`: the commits of a branch, or of a session with its ledger --
+
 
 _CHUNK = 200  # entries that are aligned together; a long log starts to print before it is read
 _FORMS = "2026-01-31 or 2026-01-31T23:59:00, in UTC"
@@ -163,3 +179,60 @@ def _row(
         Cell(f"<- {trigger}" if trigger else "", "bright_black"),
         Cell(f"[{', '.join(map(plain, names))}]" if names else "", "cyan"),
     ]
+
+
+# -- `reactifact diff`: what differs between the states of two commits --
+
+
+_COLOURS = {"added": "green", "removed": "red", "changed": "yellow"}
+
+
+@click.command(short_help="Show what changed between two commits.")
+@store_argument
+@click.argument("old", metavar="A")
+@click.argument("new", metavar="B")
+@branch_options
+@json_option
+def diff(store: str, old: str, new: str, session: str | None, branch: str | None, as_json: bool) -> None:
+    """Show what changed from commit A to commit B: artifacts with their fields, relations, deliveries.
+
+    A and B are commit ids or Change-Ids (four digits are enough), SESSION/BRANCH, SESSION/TAG,
+    SESSION/BRANCH@vN, or vN: a version of --session (default: the session written last) on
+    --branch. v0 is the empty state. A branch counts with its deliveries up to now, any other commit
+    with those that it knew.
+
+    \b
+    --json: {old, new, artifacts: {added, removed, changed},
+             relations: {added, removed}, deliveries}
+      old, new:       {commit, change, session, branch, version}
+      added, removed: {id, type, version, data}
+      changed:        {id, old_type, new_type, old_version, new_version,
+                       fields: [{path, kind, old, new}]}
+      relations:      {source, relation, target}
+      deliveries:     {action_id, old_status, new_status, attempts, error,
+                       dispatched_at, branch}
+    kind: added, removed, changed. Paths are like address.lines[0].
+    """
+    with opened(store) as database:
+        before = _point(database, old, session, branch)
+        after = _point(database, new, session, branch)
+        found = diff_points(database, before, after)
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        _print(found)
+
+
+def _point(database: Database, text: str, session: str | None, branch: str | None) -> Point:
+    session, branch = scope_of(database, text, session, branch)
+    return find_point(database, text, session=session, branch=branch)
+
+
+def _print(found: BranchDiff) -> None:
+    line(f"{title(found.old)} -> {title(found.new)}", bold=True)
+    if found.is_empty:
+        line("the states are equal")
+    for one in lines(found.state):
+        line(one.text, _COLOURS.get(one.kind))
+    for delivery in found.deliveries:
+        line(delivery_text(delivery), "cyan")

@@ -7,27 +7,30 @@ from typing import Any
 
 import click
 
+from .._store.commits import state_hash
+from .._store.names import plain
+from .._store.object_db import Database
 from ..errors import ReactifactError, UnknownRevision
-from ..replaying import recording
-from ..replaying.enclosed import bundled_recording, bundled_versions
-from ..replaying.hashes import View, state_digest
-from ..replaying.history import HistoryReport, verify_history
-from ..replaying.state import summary_of, view_of
-from ..sessions.diagrams import state_to_mermaid
-from ..store.database import Database
-from ..store.records import state_hash
+from ..replay import llm
+from ..replay.hashes import View, state_digest
+from ..replay.history import HistoryReport, verify_history
+from ..replay.llm import bundled_recording, bundled_versions
+from ..replay.state import summary_of, view_of
+from ..viz import state_to_mermaid
 from .common import (
+    backend_option,
     branch_options,
     chosen_head,
     counted,
+    find_models,
     json_option,
     line,
-    plain,
+    models_option,
     print_json,
     say_error,
+    stored_at,
     to_stderr,
 )
-from .loading import backend_option, find_models, models_option, stored_at
 
 MISMATCH = 1
 
@@ -175,4 +178,4 @@ def _print_enclosed(database: Database) -> None:
         line(plain(f"bundled with reactifact {packages.get('reactifact') or '?'}, Python {found['python']}"))
     calls = bundled_recording(database)
     if calls is not None:
-        line(f"recorded model calls: {len(recording.parse(calls, 'bundle'))}")
+        line(f"recorded model calls: {len(llm.parse(calls, 'bundle'))}")

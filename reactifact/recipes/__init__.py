@@ -6,11 +6,9 @@ over them; how much history is kept is the store's compaction, which is somethin
 
 from __future__ import annotations
 
-from .inputs import find, find_all
 from .llm import llm_digest_summarizer, llm_summarizer
-from .memory import RollingDigestSummarizer, WindowPruner, WindowSummarizer
-from .stages import changed_fields, downstream_fields, earliest_stage
-from .status import StatusMachine
+from .memory import RollingDigestSummarizer, WindowPruner, WindowSummarizer, find, find_all
+from .status import StatusMachine, changed_fields, downstream_fields, earliest_stage
 
 __all__ = [
     "RollingDigestSummarizer",

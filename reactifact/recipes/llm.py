@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from ..authoring.providers import LLMRequest, LLMResponse, Message
-from ..authoring.structured import OnError, prompt_hash
-from ..context import Context
-from ..context.artifacts import Artifact
+from .._context.context import Context
+from ..artifacts import Artifact
 from ..errors import told
-from ..logs import get_logger
-from .texts import render_lines
+from ..logging import get_logger
+from ..providers import LLMRequest, LLMResponse, Message
+from ..structured import OnError, prompt_hash
+from .memory import render_lines
 
 log = get_logger("reactifact.recipes")
 

@@ -6,15 +6,73 @@ summary says is the callbacks' (`llm`), what stands in for them without a model 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import json
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import datetime
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from ..authoring.produce import Produce, ProduceCall, Types, as_types
-from ..context import Context
-from ..context.artifacts import Artifact
-from .texts import created_at, offline_digest, offline_summary, render_lines, text_of
+from .._context.context import Context
+from ..artifacts import Artifact
+from ..produce import Produce, ProduceCall, Types, as_types
+from ..types.codec import dump
+
+# -- artifacts as text for the memory recipes --
+
+
+OFFLINE = "(offline memory)"
+"""What a text begins with that no model has written."""
+
+_LONGEST_LINE = 200
+_TEXT_FIELDS = ("text", "content", "summary")
+
+
+def created_at(artifact: Artifact[Any]) -> datetime:
+    """Return when an artifact was created: the default order of messages."""
+    return artifact.created_at
+
+
+def text_of(artifact: Artifact[Any]) -> str:
+    """Return what an artifact says: its `text`, `content` or `summary`, else its fields as JSON."""
+    for name in _TEXT_FIELDS:
+        found = getattr(artifact.data, name, None)
+        if isinstance(found, str):
+            return found
+    return json.dumps(dump(artifact.data), ensure_ascii=False, sort_keys=True)
+
+
+def render_lines(artifacts: Iterable[Artifact[Any]]) -> str:
+    """Return one line an artifact, headed by its `role`, `author` or `sender` where it has one."""
+    return "\n".join(_line(artifact) for artifact in artifacts)
+
+
+def _line(artifact: Artifact[Any]) -> str:
+    said = " ".join(text_of(artifact).split())
+    for name in ("role", "author", "sender"):
+        who = getattr(artifact.data, name, None)
+        if isinstance(who, str) and who:
+            return f"{who}: {said}"
+    return said
+
+
+def offline_summary(text: str) -> str:
+    """Return a summary that needs no model: the lines of the text, each cut to a bounded length."""
+    return f"{OFFLINE} " + " | ".join(_cut(line) for line in text.splitlines() if line.strip())
+
+
+def offline_digest(previous: str, stale: Iterable[Artifact[Any]]) -> str:
+    """Return the digest so far with an offline part appended."""
+    part = offline_summary(render_lines(stale))
+    return f"{previous}\n{part}" if previous else part
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 3]}..."
+
+
+# -- memory of a conversation: summaries of windows, a bound on messages, a digest that rolls --
+
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -185,3 +243,16 @@ def _messages(
     if excluded is not None:
         found = [artifact for artifact in found if not isinstance(artifact.data, excluded)]
     return sorted(found, key=order_key)
+
+
+# -- picking artifacts out of the inputs of a call by their type --
+
+
+def find(inputs: Iterable[Artifact[Any]], model: type[M]) -> Artifact[M] | None:
+    """Return the first artifact of a type (subclasses included), or `None`."""
+    return next((artifact for artifact in inputs if isinstance(artifact.data, model)), None)
+
+
+def find_all(inputs: Iterable[Artifact[Any]], model: type[M]) -> list[Artifact[M]]:
+    """Return all artifacts of a type (subclasses included), in the order of the inputs."""
+    return [artifact for artifact in inputs if isinstance(artifact.data, model)]

@@ -7,7 +7,7 @@ imported here.
 
 from __future__ import annotations
 
-from ..replaying.hashes import counter_ids
+from ..replay.hashes import counter_ids
 from .clock import JumpingClock
 from .dispatcher import Delivery, RecordingDispatcher
 from .faults import Crash, FaultyBackend, InjectedFault, crashing, failing

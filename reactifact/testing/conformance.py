@@ -16,10 +16,62 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from .._store.objects import (
+    BLOB_MODE,
+    TREE_MODE,
+    CommitObject,
+    GitObject,
+    Oid,
+    Signature,
+    TreeEntry,
+    encode_commit,
+    encode_tree,
+    object_id,
+    parse_commit,
+)
+from .._store.protocol import ObjectBackend, RefUpdate
 from ..errors import Contention, InvalidName, MissingObject, SessionBusy, StoreError
-from ..store.objects import GitObject, Oid, object_id, parse_commit
-from ..store.protocol import ObjectBackend, RefUpdate
-from .building import ABSENT, MAIN, blob, commit, put
+
+# -- objects and commits to fill a store with, for the conformance suite and tests beside it --
+
+
+MAIN = "refs/heads/s/main"
+ABSENT = "0123456789abcdef0123456789abcdef01234567"
+WHO = Signature("agent", "agent@example.invalid", 1_700_000_000)
+
+
+def blob(data: bytes) -> tuple[Oid, GitObject]:
+    """Return a blob and its id."""
+    return object_id("blob", data), GitObject("blob", data)
+
+
+def commit(text: str, *parents: Oid) -> tuple[Oid, dict[Oid, GitObject]]:
+    """Return a commit with one file of its own, and the four objects it is made of."""
+    blob_id, payload = blob(f"{text}\n".encode())
+    leaf = encode_tree({"file.json": TreeEntry(BLOB_MODE, blob_id)})
+    leaf_id = object_id("tree", leaf)
+    root = encode_tree({"artifacts": TreeEntry(TREE_MODE, leaf_id)})
+    root_id = object_id("tree", root)
+    data = encode_commit(CommitObject(root_id, parents, WHO, WHO, f"{text}\n"))
+    oid = object_id("commit", data)
+    return oid, {
+        blob_id: payload,
+        leaf_id: GitObject("tree", leaf),
+        root_id: GitObject("tree", root),
+        oid: GitObject("commit", data),
+    }
+
+
+def put(backend: ObjectBackend, name: str, text: str, expected: Oid | None = None) -> Oid:
+    """Write a commit on top of `expected` and move `name` to it."""
+    parents = () if expected is None else (expected,)
+    oid, objects = commit(text, *parents)
+    backend.write(objects, [RefUpdate(name, expected, oid)])
+    return oid
+
+
+# -- the promises of `ObjectBackend` as tests that every backend runs, ours and yours --
+
 
 OpenBackend = Callable[[], ObjectBackend]
 """Opens the same store anew each time it is called."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..context import Context
-from ..context.artifacts import Artifact
-from ..context.interrupts import PendingAction
+from .._context.context import Context
+from ..artifacts import Artifact
+from ..interrupt import PendingAction
 from .faults import InjectedFault, raised
 
 

@@ -13,13 +13,13 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Literal, TypeVar, cast
 
-from ..authoring.agents import Agent
-from ..authoring.produce import Produce
+from .._sessions.stores import StoreLike, open_database
+from .._store._backends.locks import LockQueue
+from .._store.objects import GitObject, Oid
+from .._store.protocol import HeldLock, ObjectBackend, RefUpdate
+from ..agents import Agent
 from ..errors import StoreError
-from ..sessions.stores import StoreLike, open_database
-from ..store.lock_queue import LockQueue
-from ..store.objects import GitObject, Oid
-from ..store.protocol import HeldLock, ObjectBackend, RefUpdate
+from ..produce import Produce
 
 W = TypeVar("W", bound=Callable[..., Any] | Produce[Any] | Agent)
 When = Literal["before", "after"]

@@ -13,15 +13,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..context import Context
-from ..context.codec import dump
-from ..context.commits import Commit, Write
-from ..context.interrupts import PendingAction
-from ..context.operations import Create, Delete, Link, Operation, Unlink, Update
+from .._context.context import Context
+from .._store import canonical
+from ..commit import Commit, Write
 from ..errors import StoreError
-from ..replaying.hashes import View
-from ..sessions.session import Session
-from ..store import canonical
+from ..interrupt import PendingAction
+from ..operations import Create, Delete, Link, Operation, Unlink, Update
+from ..replay.hashes import View
+from ..session import Session
+from ..types.codec import dump
 
 _RANDOM = re.compile(
     r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])"

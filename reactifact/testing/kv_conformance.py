@@ -15,9 +15,9 @@ from typing import Any
 import anyio
 import pytest
 
-from ..context.interrupts import PendingAction
-from ..sessions.session import SessionStore
-from ..store.kv import KVBackend
+from .._store._backends.kv import KVBackend
+from ..interrupt import PendingAction
+from ..session import SessionStore
 from .dispatcher import RecordingDispatcher
 
 OpenKVBackend = Callable[[], KVBackend]

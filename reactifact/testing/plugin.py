@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from ..context.resources import RuntimeResources
-from ..replaying.hashes import counter_ids
-from ..sessions.session import SessionStore
-from ..store.kv import InMemoryKVBackend
+from .._store._backends.kv import InMemoryKVBackend
+from ..replay.hashes import counter_ids
+from ..resources import RuntimeResources
+from ..session import SessionStore
 from .clock import JumpingClock
 from .dispatcher import RecordingDispatcher
 from .golden import GoldenFiles

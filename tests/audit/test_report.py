@@ -24,6 +24,7 @@ from reactifact import (
     create_agent,
     produce,
 )
+from reactifact._store.state import State, Stored
 from reactifact.audit import (
     artifact_hash,
     build_report,
@@ -34,7 +35,6 @@ from reactifact.audit import (
 )
 from reactifact.replay import ReplayLLM, content_hash
 from reactifact.sources import SourceRef
-from reactifact.store.state import State, Stored
 
 pytestmark = pytest.mark.anyio
 

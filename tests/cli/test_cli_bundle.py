@@ -10,11 +10,10 @@ import pytest
 from support import Place, fsck, git
 
 from reactifact import FakeLLM, LLMRequest, Message, SessionStore
+from reactifact._store._backends.bundle import BundleBackend, DamagedPack, unpack
+from reactifact._store.object_db import Database
 from reactifact.errors import StoreError
 from reactifact.replay import ReplayLLM, bundled_versions, replay_context, replay_summary
-from reactifact.store.bundle import BundleBackend
-from reactifact.store.database import Database
-from reactifact.store.unpack import DamagedPack, unpack
 
 REQUEST = LLMRequest([Message.user("hi")])
 

@@ -13,12 +13,12 @@ from shop import Order
 from support import git
 
 from reactifact import SessionStore
+from reactifact._sessions import service
+from reactifact._sessions.stores import open_database
 from reactifact.branching import BranchStore
 from reactifact.cli import main
-from reactifact.cli.loading import without_password
+from reactifact.cli.common import without_password
 from reactifact.errors import NotAStore
-from reactifact.sessions import service
-from reactifact.sessions.stores import open_database
 
 GONE = "1" * 40
 LONG = "b" * 300
@@ -189,10 +189,10 @@ ADDRESSES = (
 def test_an_address_is_refused_everywhere_and_never_repeated(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
+    from reactifact._store._backends.bundle import write_bundle
+    from reactifact._store._backends.git.backend import GitBackend
     from reactifact.checkpoints import FileBackend, FileKVBackend, SQLiteBackend, SQLiteKVBackend
     from reactifact.cli.common import open_store
-    from reactifact.store.bare import GitBackend
-    from reactifact.store.bundle import write_bundle
 
     monkeypatch.chdir(tmp_path)
     takers = (SessionStore, BranchStore, open_store, FileKVBackend, SQLiteKVBackend, GitBackend)

@@ -14,9 +14,9 @@ from shop import Order, runtime_of
 from support import git
 
 from reactifact import SessionStore
+from reactifact._store._history.revset import heads
+from reactifact._store.commits import read_roots
 from reactifact.branching import BranchStore
-from reactifact.store.records import read_roots
-from reactifact.store.revisions import heads
 
 GONE = "1" * 40
 LONG = "b" * 300

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from shop import Order
 
 from reactifact import SessionStore
-from reactifact.store.diff import FieldChange, diff_values
+from reactifact._store._history.diff import FieldChange, diff_values
 
 
 def test_versions(run, store):

@@ -14,8 +14,8 @@ import pytest
 from shop import Order
 
 from reactifact import SessionStore
+from reactifact._sessions.stores import open_database
 from reactifact.errors import NotAStore, StoreError
-from reactifact.sessions.stores import open_database
 
 PACKAGE_ROOT = Path(__file__).parents[2]
 

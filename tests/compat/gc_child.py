@@ -18,8 +18,8 @@ def main(path: str, rounds: int, protect: bool) -> None:
     sys.path.insert(0, str(Path(__file__).parents[1] / "store"))
     from conformance import commit
 
-    from reactifact.store.bare import GitBackend
-    from reactifact.store.protocol import RefUpdate
+    from reactifact._store._backends.git.backend import GitBackend
+    from reactifact._store.protocol import RefUpdate
 
     backend = GitBackend(path, durability="os")
     backend._packs.protect = protect

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from reactifact.store.bare import GitBackend
+from reactifact._store._backends.git.backend import GitBackend
 
 COLLECTORS = (
     ("gc", "--quiet"),

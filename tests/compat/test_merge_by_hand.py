@@ -14,15 +14,15 @@ from support import Note, Outside, fsck, git, live, notifier
 from support import Order as Order
 
 from reactifact import Context, Runtime, SessionStore, register_type
+from reactifact._context import rebase as rejoining
+from reactifact._context.context import Context as AnyContext
+from reactifact._sessions.stores import open_database
+from reactifact._store.branch import Branch
+from reactifact._store.object_db import Database
 from reactifact.branching import BranchStore, MergeConflict
 from reactifact.cli import main
-from reactifact.context import rejoining
-from reactifact.context.context import Context as AnyContext
 from reactifact.errors import MergedByHand, StoreError
 from reactifact.merging import counter, per_field
-from reactifact.sessions.stores import open_database
-from reactifact.store.database import Database
-from reactifact.store.line import Line
 
 MAIN = "refs/heads/s/main"
 
@@ -404,10 +404,10 @@ def test_one_that_is_merged_again_between_two_looks_is_opened(
 ) -> None:
     desk = Desk(tmp_path, nothing, nothing, nothing)
     desk.merge()
-    load = Line.load
+    load = Branch.load
     others: list[str | None] = []
 
-    def late(database: Database, session: str, branch: str) -> Line | None:
+    def late(database: Database, session: str, branch: str) -> Branch | None:
         try:
             return load(database, session, branch)
         except MergedByHand:
@@ -416,7 +416,7 @@ def test_one_that_is_merged_again_between_two_looks_is_opened(
             others.append(None if line is None else line.head)
             raise
 
-    monkeypatch.setattr(Line, "load", staticmethod(late))
+    monkeypatch.setattr(Branch, "load", staticmethod(late))
     line = rejoining.load(open_database(desk.path), "s", "main")
     assert line is not None
     assert others == [line.head]

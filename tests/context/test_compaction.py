@@ -24,9 +24,9 @@ from support import (
 )
 
 from reactifact import Context, MergeConflict, ProduceCall, Runtime, SessionStore
+from reactifact._context.push import publish
 from reactifact.audit import context_hash
 from reactifact.branching import BranchStore
-from reactifact.context.publishing import publish
 from reactifact.errors import StaleSession
 
 pytestmark = pytest.mark.anyio

@@ -28,8 +28,8 @@ from reactifact import (
     create_agent,
     produce,
 )
+from reactifact._store.layout import Meta, ReadRecord
 from reactifact.commit import Commit, Read, Write
-from reactifact.store.layout import Meta, ReadRecord
 
 pytestmark = pytest.mark.anyio
 

@@ -10,9 +10,9 @@ from pydantic import BaseModel
 from support import Note
 
 from reactifact import Context, MergeConflict, register_type
+from reactifact._store.objects import Oid
 from reactifact.branching import BranchStore
 from reactifact.merging import counter, per_field
-from reactifact.store.objects import Oid
 
 SMALL, LARGE = 300, 3_000
 

@@ -10,10 +10,10 @@ from pydantic import BaseModel
 from support import Note, Order, Place, live
 
 from reactifact import Context, EventType, MergeConflict, Relation, register_type
+from reactifact._store import canonical
+from reactifact._store.state import State
 from reactifact.errors import PayloadError, StoreError
 from reactifact.merging import CONFLICT, ConflictDetail, MergePreview, counter, per_field
-from reactifact.store import canonical
-from reactifact.store.state import State
 
 PAGE = Path(__file__).parents[2] / "docs" / "branching.md"
 

@@ -15,8 +15,8 @@ from pydantic import BaseModel
 from support import Note, Order, Outside, Place, action, commit, live
 
 from reactifact import Context, MergeConflict, PendingAction, ProduceCall, Runtime, register_type
+from reactifact._store.commits import state_hash
 from reactifact.merging import append_only, as_set, counter, per_field
-from reactifact.store.records import state_hash
 
 pytestmark = pytest.mark.anyio
 

@@ -22,9 +22,9 @@ from reactifact import (
     create_agent,
     produce,
 )
-from reactifact.context.counters import loop_reads
+from reactifact._store import object_db as caches
+from reactifact.context import loop_reads
 from reactifact.errors import InvalidName
-from reactifact.store import database as caches
 
 pytestmark = [pytest.mark.anyio, pytest.mark.every_loop]
 

@@ -10,11 +10,11 @@ from pydantic import BaseModel
 from support import fsck, git
 
 from reactifact import Consume, Context, ProduceCall, Runtime, SessionStore, create_agent, produce
+from reactifact._context.queue import Queue
+from reactifact._store.commits import read_queue
+from reactifact._store.layout import Waiting
 from reactifact.branching import BranchStore
-from reactifact.context.queue import Queue
 from reactifact.events import Event, EventType
-from reactifact.store.layout import Waiting
-from reactifact.store.records import read_queue
 
 pytestmark = pytest.mark.anyio
 

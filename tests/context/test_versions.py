@@ -11,7 +11,7 @@ from support import Note, Order, Place, SpecialNote, commit, git, live
 from reactifact import Context, Link, ProduceCall
 from reactifact.commit import Commit, Write
 from reactifact.operations import Create, Delete, Operation, Update
-from reactifact.replaying.history import verify_history
+from reactifact.replay.history import verify_history
 
 pytestmark = pytest.mark.anyio
 

@@ -9,15 +9,15 @@ import sys
 
 from crash_support import Dying
 
+from reactifact._store._backends.git.backend import GitBackend
+from reactifact._store.branch import Branch
+from reactifact._store.object_db import Database
 from reactifact.context import Context
-from reactifact.store.bare import GitBackend
-from reactifact.store.database import Database
-from reactifact.store.line import Line
 
 
 def main(path: str, last: int) -> None:
     backend = GitBackend(path, durability="os")
-    line = Line.load(Database(backend), "s", "main")
+    line = Branch.load(Database(backend), "s", "main")
     assert line is not None
     context = Context.over(line)
     backend.fault = dying = Dying(last)

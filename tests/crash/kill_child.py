@@ -27,12 +27,12 @@ import anyio
 from crash_support import Dying, World, lines, take_orders
 
 from reactifact import SessionStore
+from reactifact._sessions.stores import open_database
+from reactifact._store._backends.git.backend import GitBackend
+from reactifact._store._backends.sql.postgres import PostgreSQLKVBackend
+from reactifact._store._backends.sql.sqlite import SQLiteKVBackend
+from reactifact._store.protocol import Prunable
 from reactifact.errors import SessionBusy
-from reactifact.sessions.stores import open_database
-from reactifact.store.bare import GitBackend
-from reactifact.store.protocol import Prunable
-from reactifact.store.sql.postgres import PostgreSQLKVBackend
-from reactifact.store.sql.sqlite import SQLiteKVBackend
 
 SESSION = "killed"
 GUEST = "guest-"

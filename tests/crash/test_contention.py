@@ -15,7 +15,7 @@ from stores import place_of
 from support import fsck
 
 from reactifact import PendingAction, SessionStore
-from reactifact.sessions.moving import export_store
+from reactifact.transfer import export_store
 
 pytestmark = pytest.mark.anyio
 

@@ -29,9 +29,10 @@ from stores import place_of
 from support import action, fsck, git
 
 from reactifact import SessionStore
+from reactifact._store._backends.git import packed_refs as lockfile
+from reactifact._store._backends.sql import postgres_connection as postgres_server
+from reactifact._store._backends.sql import sqlite as sqlite_file
 from reactifact.errors import FormatTooNew, NotAStore, ReactifactError, SessionBusy, StoreBusy, StoreError
-from reactifact.store.bare import lockfile
-from reactifact.store.sql import postgres_server, sqlite_file
 
 LAB = Path(__file__).with_name("failure_lab.py")
 CHILD = Path(__file__).with_name("failure_child.py")

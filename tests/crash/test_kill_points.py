@@ -27,7 +27,7 @@ from support import fsck, git
 
 import reactifact
 from reactifact import Context, PendingAction, SessionStore
-from reactifact.sessions.moving import export_store
+from reactifact.transfer import export_store
 
 pytestmark = pytest.mark.anyio
 

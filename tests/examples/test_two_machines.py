@@ -14,7 +14,7 @@ from orders_support import ROOT, addressees, fsck, read_mails, row, write_orders
 
 from examples.two_machines.main import main
 from examples.two_machines.moments import Moment
-from reactifact.sessions.moving import export_store
+from reactifact.transfer import export_store
 
 ORDERS = 24
 QUICK = ("a@sent", "b@deciding")

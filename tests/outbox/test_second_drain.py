@@ -13,8 +13,8 @@ from stores import place_of
 from support import Outside, Place, action, commit
 
 from reactifact import Artifact, Context, PendingAction, ProduceCall, Runtime, SessionStore
+from reactifact._store.ledger import Ledger, LedgerEntry
 from reactifact.errors import LockLost, SessionBusy, StoreError
-from reactifact.store.ledger import Ledger, LedgerEntry
 
 pytestmark = [pytest.mark.anyio]
 

@@ -28,8 +28,9 @@ from pydantic import (
 )
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-from reactifact.context.codec import decode_dict, decode_payload, dump, encode_payload
-from reactifact.context.types import revision_of, type_id_of
+from reactifact.types.codec import decode_dict, decode_payload, dump, encode_payload
+from reactifact.types.ids import type_id_of
+from reactifact.types.registry import revision_of
 
 T = TypeVar("T")
 

@@ -29,16 +29,16 @@ from reactifact import (
     create_agent,
     produce,
 )
+from reactifact._store._backends.bundle import reachable
+from reactifact._store.commits import state_hash
+from reactifact._store.layout import Roots
+from reactifact._store.objects import GitObject, Oid, encode_tree, object_id, parse_tree
+from reactifact._store.protocol import RefUpdate
 from reactifact.audit import build_report
 from reactifact.branching import BranchStore
 from reactifact.checkpoints import FileKVBackend, InMemoryKVBackend, SQLiteKVBackend
 from reactifact.errors import ReactifactError
-from reactifact.replaying.history import verify_history
-from reactifact.store.bundle import reachable
-from reactifact.store.layout import Roots
-from reactifact.store.objects import GitObject, Oid, encode_tree, object_id, parse_tree
-from reactifact.store.protocol import RefUpdate
-from reactifact.store.records import state_hash
+from reactifact.replay.history import verify_history
 
 CASES = 100
 CASES_IN_FULL = 1000

@@ -30,9 +30,9 @@ from postgres_server import PostgresServer
 from support import Note, Place, fsck, git
 
 from reactifact import Context, MergeConflict
+from reactifact._sessions.undo import undo_last
 from reactifact.commit import Commit, Write
 from reactifact.errors import StoreError
-from reactifact.sessions.undo import undo_last
 
 IDS = st.sampled_from(["a", "b", "c", "d/e"])
 TEXTS = st.sampled_from(["one", "two", "three"])

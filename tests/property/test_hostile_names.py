@@ -22,15 +22,10 @@ from stores import OwnBackend
 from support import Note, fsck, live
 
 from reactifact import Context, Runtime, SessionStore, create_agent
-from reactifact.branching import BranchStore
-from reactifact.checkpoints import FileBackend, FileKVBackend
-from reactifact.cli import main
-from reactifact.errors import InvalidName, NotAStore, ReactifactError
-from reactifact.sessions.moving import export_store, import_store
-from reactifact.store.bundle import encode_bundle
-from reactifact.store.database import Staging, blob_entry
-from reactifact.store.layout import BOOKKEEPING, file_path
-from reactifact.store.objects import (
+from reactifact._store._backends.bundle import encode_bundle
+from reactifact._store.layout import BOOKKEEPING, file_path
+from reactifact._store.object_db import Staging, blob_entry
+from reactifact._store.objects import (
     BLOB_MODE,
     TREE_MODE,
     CommitObject,
@@ -41,8 +36,13 @@ from reactifact.store.objects import (
     encode_commit,
     object_id,
 )
-from reactifact.store.protocol import RefUpdate
-from reactifact.store.trees import update
+from reactifact._store.protocol import RefUpdate
+from reactifact._store.trees import update
+from reactifact.branching import BranchStore
+from reactifact.checkpoints import FileBackend, FileKVBackend
+from reactifact.cli import main
+from reactifact.errors import InvalidName, NotAStore, ReactifactError
+from reactifact.transfer import export_store, import_store
 from reactifact.types import register
 
 LINK_MODE, MODULE_MODE = 0o120000, 0o160000

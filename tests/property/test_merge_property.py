@@ -22,9 +22,9 @@ from pydantic import BaseModel
 from support import Note, Order, fsck
 
 from reactifact import Context, MergeConflict, SessionStore, register_type
+from reactifact._store.commits import state_hash
 from reactifact.branching import BranchStore
 from reactifact.merging import counter, per_field
-from reactifact.store.records import state_hash
 
 
 class Counted(BaseModel):

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reactifact.errors import InvalidName
-from reactifact.store.names import (
+from reactifact._store.names import (
     LEDGER_BRANCH,
     branch_ref,
     decode_name,
@@ -24,6 +23,7 @@ from reactifact.store.names import (
     ledger_ref,
     parse_ref,
 )
+from reactifact.errors import InvalidName
 
 DEVICE = re.compile(r"(CON|PRN|AUX|NUL|COM[0-9]|LPT[0-9])(\..*)?", re.IGNORECASE)
 NASTY = [

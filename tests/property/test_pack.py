@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reactifact.store.bare.pack import (
+from reactifact._store._backends.git.pack import (
     Entry,
     build_index,
     build_pack,
@@ -19,7 +19,7 @@ from reactifact.store.bare.pack import (
     parse_index,
     plan_join,
 )
-from reactifact.store.objects import GitObject, Oid, object_id
+from reactifact._store.objects import GitObject, Oid, object_id
 
 blobs = st.lists(st.binary(max_size=5000), min_size=1, max_size=12).map(
     lambda contents: {object_id("blob", data): GitObject("blob", data) for data in contents}

@@ -14,18 +14,18 @@ import pytest
 from damage import make_store, unpack_objects
 from support import fsck, git
 
+from reactifact._sessions.stores import open_database
+from reactifact._store import canonical
+from reactifact._store._backends.git.backend import GitBackend
+from reactifact._store.commits import CommitRecord, read_record, read_roots, state_hash
+from reactifact._store.layout import Meta
+from reactifact._store.names import branch_ref
+from reactifact._store.object_db import Database, Staging, blob_entry
+from reactifact._store.objects import CommitObject, Oid
+from reactifact._store.protocol import RefUpdate
+from reactifact._store.trees import update, walk
 from reactifact.cli import main
 from reactifact.replay import verify_history
-from reactifact.sessions.stores import open_database
-from reactifact.store import canonical
-from reactifact.store.bare import GitBackend
-from reactifact.store.database import Database, Staging, blob_entry
-from reactifact.store.layout import Meta
-from reactifact.store.names import branch_ref
-from reactifact.store.objects import CommitObject, Oid
-from reactifact.store.protocol import RefUpdate
-from reactifact.store.records import CommitRecord, read_record, read_roots, state_hash
-from reactifact.store.trees import update, walk
 
 anyio_test = pytest.mark.anyio
 

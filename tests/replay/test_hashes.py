@@ -12,10 +12,10 @@ from pydantic import BaseModel
 from support import Note, Order, Place, commit
 
 from reactifact import Context, PendingAction, PendingQuestion, RuntimeResources, register_type
+from reactifact._store.commits import state_hash
+from reactifact._store.layout import Roots
 from reactifact.audit import artifact_hash, context_hash, data_hash
 from reactifact.replay import content_hash, counter_ids
-from reactifact.store.layout import Roots
-from reactifact.store.records import state_hash
 
 PAGE = Path(__file__).parents[2] / "docs" / "replay.md"
 

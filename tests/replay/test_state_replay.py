@@ -9,12 +9,12 @@ import pytest
 from support import Note, Order, Outside, Place, commit, notifier
 
 from reactifact import Context, PendingAction, Runtime
+from reactifact._sessions.stores import open_database
+from reactifact._store._backends.git.backend import GitBackend
+from reactifact._store.objects import GitObject, Oid
 from reactifact.audit import context_hash
 from reactifact.errors import NotAStore, StoreError
 from reactifact.replay import replay_context, replay_summary, verify_history
-from reactifact.sessions.stores import open_database
-from reactifact.store.bare import GitBackend
-from reactifact.store.objects import GitObject, Oid
 
 pytestmark = pytest.mark.anyio
 

@@ -28,9 +28,9 @@ from reactifact import (
     create_agent,
     produce,
 )
-from reactifact.store.bare import GitBackend
-from reactifact.store.memory import MemoryBackend
-from reactifact.store.objects import GitObject, Oid
+from reactifact._store._backends.git.backend import GitBackend
+from reactifact._store._backends.kv import MemoryBackend
+from reactifact._store.objects import GitObject, Oid
 from reactifact.testing import JumpingClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.every_loop]

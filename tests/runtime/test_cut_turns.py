@@ -27,8 +27,8 @@ from reactifact import (
     create_agent,
     produce,
 )
+from reactifact._store._backends.git.backend import GitBackend
 from reactifact.errors import StoreError
-from reactifact.store.bare import GitBackend
 from reactifact.testing import FaultyBackend
 
 pytestmark = [pytest.mark.anyio, pytest.mark.every_loop]

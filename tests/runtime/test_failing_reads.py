@@ -20,9 +20,9 @@ from reactifact import (
     create_agent,
     produce,
 )
+from reactifact._store.objects import GitObject, Oid
 from reactifact.checkpoints import InMemoryKVBackend
 from reactifact.errors import StoreError
-from reactifact.store.objects import GitObject, Oid
 from reactifact.testing import FaultyBackend
 
 pytestmark = [pytest.mark.anyio, pytest.mark.every_loop]

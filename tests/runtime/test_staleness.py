@@ -20,7 +20,7 @@ from reactifact import (
     create_agent,
     produce,
 )
-from reactifact.store.state import State, Stored
+from reactifact._store.state import State, Stored
 
 pytestmark = pytest.mark.anyio
 

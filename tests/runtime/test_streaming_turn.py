@@ -22,7 +22,8 @@ from reactifact import (
     current_request,
     produce,
 )
-from reactifact.runtime import active_runs, cancel_run, streams
+from reactifact import runtime as streams
+from reactifact.runtime import active_runs, cancel_run
 from reactifact.testing import JumpingClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.every_loop]

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from support import Answer, Note, Order, Outside, Place, Question, answering_agents, commit, live, notifier
 
 from reactifact import Consume, Context, ProduceCall, Runtime, RuntimeResources, create_agent, produce
+from reactifact._store._history.blame import aligned, leaves
 from reactifact.branching import BranchStore
 from reactifact.errors import UnknownRevision
-from reactifact.store.blame import aligned, leaves
 from reactifact.testing import JumpingClock
 
 pytestmark = pytest.mark.anyio

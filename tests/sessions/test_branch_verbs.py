@@ -23,6 +23,8 @@ from support import (
 )
 
 from reactifact import Context, MergeConflict, Runtime, SessionStore
+from reactifact._sessions import verbs
+from reactifact._sessions.service import context_at
 from reactifact.branching import BranchStore
 from reactifact.errors import (
     MergedByHand,
@@ -32,8 +34,6 @@ from reactifact.errors import (
     StoreError,
     UnknownRevision,
 )
-from reactifact.sessions import verbs
-from reactifact.sessions.snapshots import context_at
 
 pytestmark = pytest.mark.anyio
 

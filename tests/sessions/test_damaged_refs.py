@@ -11,13 +11,13 @@ import pytest
 from support import Order, Outside, Place, git, notifier
 
 from reactifact import Runtime, SessionStore
+from reactifact._store._backends.git.backend import GitBackend
+from reactifact._store.names import branch_ref, ledger_ref
+from reactifact._store.protocol import RefUpdate
 from reactifact.checkpoints import SQLiteKVBackend
 from reactifact.cli import main
 from reactifact.errors import DamagedRef, ReactifactError
-from reactifact.store.bare import GitBackend
-from reactifact.store.names import branch_ref, ledger_ref
-from reactifact.store.protocol import RefUpdate
-from reactifact.testing.building import put
+from reactifact.testing.conformance import put
 
 pytestmark = pytest.mark.anyio
 

@@ -10,14 +10,14 @@ import pytest
 from support import Order, Outside, Place, notifier
 
 from reactifact import Runtime, SessionStore
+from reactifact._sessions import service
+from reactifact._sessions.stores import open_database
+from reactifact._store.layout import BOOKKEEPING
+from reactifact._store.names import branch_ref, ledger_ref
+from reactifact._store.objects import Oid
+from reactifact._store.protocol import RefScan
+from reactifact._store.trees import subtree, walk
 from reactifact.errors import StoreError
-from reactifact.sessions import service
-from reactifact.sessions.stores import open_database
-from reactifact.store.layout import BOOKKEEPING
-from reactifact.store.names import branch_ref, ledger_ref
-from reactifact.store.objects import Oid
-from reactifact.store.protocol import RefScan
-from reactifact.store.trees import subtree, walk
 
 pytestmark = pytest.mark.anyio
 

@@ -16,11 +16,11 @@ from stores import KINDS, OwnBackend, place_of
 from support import Note, Order, Outside, Receipt, action, live, notifier
 
 from reactifact import Context, Runtime, RuntimeResources, SessionStore
+from reactifact._store.commits import read_roots
+from reactifact._store.names import branch_ref, ledger_ref
 from reactifact.branching import BranchStore
 from reactifact.checkpoints import InMemoryKVBackend
 from reactifact.errors import FormatTooNew, NotAStore, SessionBusy, StaleSession, StoreError
-from reactifact.store.names import branch_ref, ledger_ref
-from reactifact.store.records import read_roots
 
 pytestmark = pytest.mark.anyio
 

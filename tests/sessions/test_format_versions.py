@@ -31,18 +31,18 @@ from reactifact import (
     create_agent,
     produce,
 )
+from reactifact._store import canonical, migrations
+from reactifact._store.layout import BOOKKEEPING, FORMAT_VERSION
+from reactifact._store.migrations import format_file
+from reactifact._store.object_db import Database, Staging, blob_entry
+from reactifact._store.objects import Oid, TreeEntry
+from reactifact._store.protocol import RefUpdate
+from reactifact._store.trees import lookup, subtree, update, walk
 from reactifact.branching import BranchStore
 from reactifact.checkpoints import FileKVBackend, SQLiteKVBackend
 from reactifact.cli import main
 from reactifact.errors import FormatTooNew, StoreError
-from reactifact.sessions.moving import import_store
-from reactifact.store import canonical, migrations
-from reactifact.store.database import Database, Staging, blob_entry
-from reactifact.store.layout import BOOKKEEPING, FORMAT_VERSION
-from reactifact.store.migrations import format_file
-from reactifact.store.objects import Oid, TreeEntry
-from reactifact.store.protocol import RefUpdate
-from reactifact.store.trees import lookup, subtree, update, walk
+from reactifact.transfer import import_store
 
 pytestmark = pytest.mark.anyio
 

@@ -15,13 +15,13 @@ from pydantic import BaseModel
 from support import Outside, action, fsck, git, live
 
 from reactifact import Consume, PendingAction, ProduceCall, Runtime, SessionStore, create_agent, produce
+from reactifact._sessions.stores import open_database
+from reactifact._store._history.revset import heads
 from reactifact.branching import BranchStore
 from reactifact.checkpoints import FileKVBackend, PostgreSQLKVBackend, SQLiteKVBackend
 from reactifact.cli import main
 from reactifact.errors import NameTaken, NotAStore
-from reactifact.sessions.moving import Moved, import_store
-from reactifact.sessions.stores import open_database
-from reactifact.store.revisions import heads
+from reactifact.transfer import Moved, import_store
 
 pytestmark = pytest.mark.anyio
 

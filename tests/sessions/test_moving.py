@@ -12,14 +12,14 @@ from stores import place_of
 from support import Note, Order, Outside, action, fsck, git, live, notifier
 
 from reactifact import Runtime, SessionStore
+from reactifact._sessions.stores import open_database
+from reactifact._store._backends.bundle import BundleBackend
+from reactifact._store._history.revset import make_tag, tags
 from reactifact.branching import BranchStore
 from reactifact.checkpoints import FileKVBackend, InMemoryKVBackend
 from reactifact.cli import main
 from reactifact.errors import NameTaken, NotAStore, StoreError
-from reactifact.sessions.moving import Moved, export_store, import_store
-from reactifact.sessions.stores import open_database
-from reactifact.store.bundle import BundleBackend
-from reactifact.store.tags import make_tag, tags
+from reactifact.transfer import Moved, export_store, import_store
 
 pytestmark = pytest.mark.anyio
 

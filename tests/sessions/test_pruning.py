@@ -16,12 +16,12 @@ from stores import place_of
 from support import Answer, Note, Question
 
 from reactifact import Consume, Context, ProduceCall, Runtime, SessionStore, create_agent, produce
+from reactifact._sessions.undo import undo_last
+from reactifact._store._backends.document import reach
+from reactifact._store._history.revset import make_tag, tags
+from reactifact._store.objects import GitObject, Oid
 from reactifact.branching import BranchStore
 from reactifact.errors import StaleSession, StoreError
-from reactifact.sessions.undo import undo_last
-from reactifact.store.documents import reach
-from reactifact.store.objects import GitObject, Oid
-from reactifact.store.tags import make_tag, tags
 
 pytestmark = pytest.mark.anyio
 

@@ -24,10 +24,10 @@ from reactifact import (
     create_agent,
     produce,
 )
+from reactifact._store._backends.git.backend import GitBackend
+from reactifact._store.objects import GitObject, Oid
 from reactifact.branching import BranchStore
 from reactifact.errors import SessionBusy, StaleSession
-from reactifact.store.bare import GitBackend
-from reactifact.store.objects import GitObject, Oid
 
 pytestmark = [pytest.mark.anyio, pytest.mark.every_loop]
 

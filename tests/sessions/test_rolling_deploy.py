@@ -16,9 +16,9 @@ from support import live
 from reactifact import Consume, Runtime, create_agent, produce
 from reactifact.branching import MergeConflict
 from reactifact.context import Context
-from reactifact.context.type_ids import registry
 from reactifact.errors import ArtifactMutated, PayloadError
 from reactifact.types import register
+from reactifact.types.ids import registry
 
 TYPE = "test.rolling"
 

@@ -20,12 +20,12 @@ from support import Outside, live
 import reactifact
 import reactifact.types
 from reactifact import Runtime, SessionStore
+from reactifact._context.delivery import sendable
+from reactifact._runtime.drain import require_readable
+from reactifact._store.commits import read_roots
 from reactifact.cli import main
 from reactifact.context import Context
-from reactifact.context.delivery import sendable
-from reactifact.context.readiness import require_readable
 from reactifact.errors import TypeNotFoundError
-from reactifact.store.records import read_roots
 
 ROOT = Path(reactifact.__file__).parents[1]
 
@@ -340,8 +340,8 @@ import sys
 import anyio
 from pydantic import BaseModel
 from reactifact import SessionStore, register_type
-from reactifact.context.delivery import sendable
-from reactifact.context.readiness import require_readable
+from reactifact._context.delivery import sendable
+from reactifact._runtime.drain import require_readable
 
 class Order(BaseModel):
     item: str

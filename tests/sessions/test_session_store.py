@@ -35,10 +35,10 @@ from reactifact import (
     create_agent,
     produce,
 )
+from reactifact._store.branch import MAIN
+from reactifact._store.names import branch_ref
+from reactifact._store.protocol import RefUpdate
 from reactifact.errors import NotAStore, SessionBusy, StaleSession
-from reactifact.store.line import MAIN
-from reactifact.store.names import branch_ref
-from reactifact.store.protocol import RefUpdate
 
 pytestmark = pytest.mark.anyio
 

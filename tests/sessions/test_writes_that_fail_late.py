@@ -10,8 +10,8 @@ import pytest
 from support import Note, Order, Outside, action, fsck, git, notifier
 
 from reactifact import Runtime, Session, SessionStore
+from reactifact._store._backends.git.backend import GitBackend
 from reactifact.errors import StaleSession, StoreError
-from reactifact.store.bare import GitBackend
 
 pytestmark = pytest.mark.anyio
 

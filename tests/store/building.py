@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from reactifact.testing.building import ABSENT, MAIN, WHO, blob, commit, put
+from reactifact.testing.conformance import ABSENT, MAIN, WHO, blob, commit, put
 
 __all__ = ["ABSENT", "MAIN", "WHO", "blob", "commit", "put"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from reactifact.testing.building import commit
-from reactifact.testing.conformance import BackendConformance, OpenBackend
+from reactifact.testing.conformance import BackendConformance, OpenBackend, commit
 
 __all__ = ["BackendConformance", "OpenBackend", "commit"]

@@ -23,12 +23,12 @@ import anyio
 import pytest
 from building import MAIN, blob, commit, put
 
+from reactifact._sessions.stores import open_database
+from reactifact._store._backends.document import reach
+from reactifact._store.object_db import Database
+from reactifact._store.objects import GitObject, Oid, encode_tree, object_id, parse_commit, parse_tree
+from reactifact._store.protocol import Pruned, RefUpdate
 from reactifact.errors import Contention, MissingObject, SessionBusy, StoreError
-from reactifact.sessions.stores import open_database
-from reactifact.store.database import Database
-from reactifact.store.documents import reach
-from reactifact.store.objects import GitObject, Oid, encode_tree, object_id, parse_commit, parse_tree
-from reactifact.store.protocol import Pruned, RefUpdate
 
 OTHER = "refs/heads/s/other"
 PRUNE_STEPS = ["walked", "rows removed", "pruned"]

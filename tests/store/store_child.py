@@ -20,9 +20,9 @@ from typing import Any
 import anyio
 from building import MAIN, blob, commit, put
 
+from reactifact._sessions.stores import open_database
+from reactifact._store.protocol import RefUpdate
 from reactifact.errors import Contention, StoreError
-from reactifact.sessions.stores import open_database
-from reactifact.store.protocol import RefUpdate
 
 
 def main(action: str, place: str, *rest: str) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from conformance import BackendConformance, OpenBackend
 
-from reactifact.store.bare import GitBackend
-from reactifact.store.memory import MemoryBackend
-from reactifact.store.sql.postgres import PostgreSQLKVBackend
-from reactifact.store.sql.sqlite import SQLiteKVBackend
+from reactifact._store._backends.git.backend import GitBackend
+from reactifact._store._backends.kv import MemoryBackend
+from reactifact._store._backends.sql.postgres import PostgreSQLKVBackend
+from reactifact._store._backends.sql.sqlite import SQLiteKVBackend
 
 
 class TestMemory(BackendConformance):

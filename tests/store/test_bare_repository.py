@@ -16,6 +16,10 @@ import pygit2
 import pytest
 from building import MAIN, blob, commit, put
 
+from reactifact._store._backends.git.backend import GitBackend
+from reactifact._store._backends.git.pack_folder import TRIGGER
+from reactifact._store.objects import GitObject, Oid
+from reactifact._store.protocol import RefUpdate
 from reactifact.errors import (
     Contention,
     DamagedRef,
@@ -25,10 +29,6 @@ from reactifact.errors import (
     StoreBusy,
     StoreError,
 )
-from reactifact.store.bare import GitBackend
-from reactifact.store.bare.maintenance import TRIGGER
-from reactifact.store.objects import GitObject, Oid
-from reactifact.store.protocol import RefUpdate
 
 WRITE_STEPS = [
     "keep-renamed",

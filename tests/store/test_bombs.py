@@ -15,15 +15,14 @@ from pathlib import Path
 import pytest
 from building import MAIN, blob, commit
 
+from reactifact._store import canonical
+from reactifact._store._backends.bundle import MAX_TOTAL, SIGNATURES, BundleBackend, DamagedPack, unpack
+from reactifact._store._backends.git.backend import GitBackend
+from reactifact._store._backends.git.pack import _entry_header, build_pack
+from reactifact._store.objects import MAX_OBJECT, object_id
+from reactifact._store.protocol import RefUpdate
 from reactifact.checkpoints import SQLiteKVBackend
 from reactifact.errors import NotAStore, ObjectTooLarge, StoreError
-from reactifact.store import canonical
-from reactifact.store.bare import GitBackend
-from reactifact.store.bare.pack import _entry_header, build_pack
-from reactifact.store.bundle import SIGNATURES, BundleBackend
-from reactifact.store.objects import MAX_OBJECT, object_id
-from reactifact.store.protocol import RefUpdate
-from reactifact.store.unpack import MAX_TOTAL, DamagedPack, unpack
 
 MB = 1024 * 1024
 BLOB, DELTA = 3, 7

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from reactifact.store.database import Database, Staging
-from reactifact.store.index import Indexes
-from reactifact.store.layout import ListingRecord, ReadRecord, Roots
-from reactifact.store.memory import MemoryBackend
-from reactifact.store.state import Origin, State
+from reactifact._store._backends.kv import MemoryBackend
+from reactifact._store.index import Indexes
+from reactifact._store.layout import ListingRecord, ReadRecord, Roots
+from reactifact._store.object_db import Database, Staging
+from reactifact._store.state import Origin, State
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from reactifact.store.database import Database, Staging
-from reactifact.store.ledger import Ledger, LedgerEntry
-from reactifact.store.memory import MemoryBackend
-from reactifact.store.objects import GitObject, Oid
-from reactifact.store.protocol import RefUpdate
+from reactifact._store._backends.kv import MemoryBackend
+from reactifact._store.ledger import Ledger, LedgerEntry
+from reactifact._store.object_db import Database, Staging
+from reactifact._store.objects import GitObject, Oid
+from reactifact._store.protocol import RefUpdate
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

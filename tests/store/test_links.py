@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from building import MAIN, blob, commit
 
+from reactifact._store._backends.git.backend import GitBackend
+from reactifact._store.protocol import ObjectBackend, RefUpdate
 from reactifact.checkpoints import SQLiteKVBackend
 from reactifact.errors import LinkInStore, ReactifactError
-from reactifact.store.bare import GitBackend
-from reactifact.store.protocol import ObjectBackend, RefUpdate
 
 OWN = [
     *("HEAD", "config", "description", "info", "info/attributes", "packed-refs", "objects", "objects/pack"),

@@ -11,17 +11,17 @@ from typing import Any
 import anyio
 import pytest
 
+from reactifact._context.push import StoreLock
+from reactifact._sessions.stores import open_database
+from reactifact._store._backends.kv import MemoryBackend
+from reactifact._store.protocol import ObjectBackend
 from reactifact.clock import Clock
-from reactifact.context.locking import StoreLock
 from reactifact.errors import SessionBusy
-from reactifact.sessions.stores import open_database
-from reactifact.store.memory import MemoryBackend
-from reactifact.store.protocol import ObjectBackend
 
 NAME = "run s/main"
 OPEN = """
 import sys
-from reactifact.sessions.stores import open_database
+from reactifact._sessions.stores import open_database
 backend = open_database(sys.argv[1]).backend
 ticket = backend.queue(sys.argv[2]).join()
 print("waits", flush=True)

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from support import git
 
+from reactifact._store._backends.bundle import DamagedPack, unpack
+from reactifact._store._backends.git.backend import GitBackend
+from reactifact._store.objects import GitObject
 from reactifact.errors import MissingObject, StoreError
-from reactifact.store.bare import GitBackend
-from reactifact.store.objects import GitObject
-from reactifact.store.unpack import DamagedPack, unpack
 
 
 @pytest.fixture

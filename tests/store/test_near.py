@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from reactifact.store.near import NearObjects
-from reactifact.store.objects import BLOB_MODE, GitObject, TreeEntry, encode_tree, object_id
+from reactifact._store.object_db import NearObjects
+from reactifact._store.objects import BLOB_MODE, GitObject, TreeEntry, encode_tree, object_id
 
 
 def blob(text: str) -> tuple[str, GitObject]:

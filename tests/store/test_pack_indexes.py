@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from building import MAIN, blob, commit
 
+from reactifact._store._backends.git.backend import GitBackend
+from reactifact._store._backends.git.pack import CorruptPack, build_pack, check_index, parse_index
+from reactifact._store._backends.git.pack_folder import CheckedIndexes
+from reactifact._store.objects import GitObject, Oid
+from reactifact._store.protocol import RefUpdate
 from reactifact.errors import DamagedIndex
-from reactifact.store.bare import GitBackend
-from reactifact.store.bare.pack import CorruptPack, build_pack, check_index, parse_index
-from reactifact.store.bare.pack_folder import CheckedIndexes
-from reactifact.store.objects import GitObject, Oid
-from reactifact.store.protocol import RefUpdate
 
 OIDS = 8 + 1024
 Damage = Callable[[bytearray, int], None]

@@ -15,8 +15,9 @@ import pytest
 from building import put
 from support import git
 
-from reactifact.store.bare import GitBackend, lockfile
-from reactifact.store.protocol import RefUpdate
+from reactifact._store._backends.git import packed_refs as lockfile
+from reactifact._store._backends.git.backend import GitBackend
+from reactifact._store.protocol import RefUpdate
 
 COUNT = 40
 

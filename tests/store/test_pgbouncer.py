@@ -14,9 +14,9 @@ from postgres_proxy import Proxy
 from sql_suite import opened
 
 from reactifact import SessionStore
+from reactifact._store._backends.sql.postgres_connection import Server
 from reactifact.checkpoints import PostgreSQLKVBackend
 from reactifact.errors import NotAStore, SessionBusy, StoreError
-from reactifact.store.sql.postgres_server import Server
 
 pytestmark = pytest.mark.skipif(binary() is None, reason="PgBouncer is not installed")
 

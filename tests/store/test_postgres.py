@@ -23,11 +23,11 @@ from postgres_server import PostgresServer
 from sql_suite import SQLSuite, line_of, opened
 
 from reactifact import SessionStore
+from reactifact._sessions.stores import open_database
+from reactifact._store.objects import Oid
+from reactifact._store.protocol import Pruned, RefUpdate
 from reactifact.checkpoints import AppendBackend, KVBackend, PostgreSQLKVBackend
 from reactifact.errors import Contention, FormatTooNew, NotAStore, SessionBusy, StoreError
-from reactifact.sessions.stores import open_database
-from reactifact.store.objects import Oid
-from reactifact.store.protocol import Pruned, RefUpdate
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_without_the_driver_the_way_to_get_it_is_named(monkeypatch: pytest.Monke
         return real(name, *rest)
 
     for name in ("postgres_server", "postgres_locks"):
-        monkeypatch.delitem(sys.modules, f"reactifact.store.sql.{name}", raising=False)
+        monkeypatch.delitem(sys.modules, f"reactifact._store._backends.sql.{name}", raising=False)
     monkeypatch.setattr(builtins, "__import__", refuse)
     with pytest.raises(ImportError, match=r'PostgreSQLKVBackend.*extra `pg`.*pip install "reactifact\[pg\]"'):
         PostgreSQLKVBackend("postgresql://host/database")
@@ -140,7 +140,7 @@ class TestWhatIsNoStore:
 
     def test_tables_of_another_program(self, dsn: str) -> None:
         ask(dsn, "CREATE SCHEMA reactifact")
-        ask(dsn, "CREATE TABLE reactifact.sessions (key text, value text)")
+        ask(dsn, "CREATE TABLE reactifact._sessions (key text, value text)")
         with pytest.raises(NotAStore, match=r"another program \(sessions\); choose another schema"):
             open_database(dsn)
 

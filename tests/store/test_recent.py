@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tracemalloc
 
-from reactifact.store.bare.recent import RecentObjects
-from reactifact.store.objects import GitObject, object_id
+from reactifact._store._backends.git.backend import RecentObjects
+from reactifact._store.objects import GitObject, object_id
 
 LIMIT = 1024 * 1024
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 
-from reactifact.store.database import Database, Staging
-from reactifact.store.index import Indexes
-from reactifact.store.layout import Roots
-from reactifact.store.memory import MemoryBackend
-from reactifact.store.state import State
+from reactifact._store._backends.kv import MemoryBackend
+from reactifact._store.index import Indexes
+from reactifact._store.layout import Roots
+from reactifact._store.object_db import Database, Staging
+from reactifact._store.state import State
 
 COUNT = 10_000
 

@@ -19,12 +19,12 @@ from pydantic import BaseModel
 from sql_suite import SQLSuite, finish, opened, start
 
 from reactifact import SessionStore
+from reactifact._sessions.stores import open_database
+from reactifact._store._backends.sql import sqlite as sqlite_file
+from reactifact._store.objects import Oid
+from reactifact._store.protocol import Pruned
 from reactifact.checkpoints import AppendBackend, KVBackend, SQLiteKVBackend
 from reactifact.errors import FormatTooNew, NotAStore, StoreBusy, StoreError
-from reactifact.sessions.stores import open_database
-from reactifact.store.objects import Oid
-from reactifact.store.protocol import Pruned
-from reactifact.store.sql import sqlite_file
 
 
 class Note(BaseModel):
@@ -317,8 +317,8 @@ class TestWhenTheSystemRefuses:
 def run_unprivileged(path: Path, expression: str) -> str:
     """Evaluate an expression as a user who may not write everywhere, and return the result or error."""
     program = (
-        "import os, sys; from reactifact.sessions.stores import open_database\n"
-        "from reactifact.store.objects import GitObject, object_id\n"
+        "import os, sys; from reactifact._sessions.stores import open_database\n"
+        "from reactifact._store.objects import GitObject, object_id\n"
         "from building import blob\n"
         "place, something = sys.argv[1], (dict([blob(b'x')]),)\n"
         "os.getuid() or (os.setgroups([]), os.setgid(65534), os.setuid(65534))\n"

@@ -20,11 +20,10 @@ from support import (
 )
 
 from reactifact import Context, ProduceCall, Runtime, Session
-from reactifact.branching import BranchStore
+from reactifact._sessions.undo import undo_last
+from reactifact._store._history.squash import LIMIT, operations
+from reactifact.branching import BranchStore, protect
 from reactifact.errors import ProtectedBranch, SessionBusy, StoreError, UnknownRevision
-from reactifact.sessions.protection import protect
-from reactifact.sessions.undo import undo_last
-from reactifact.store.oplog import LIMIT, operations
 
 pytestmark = pytest.mark.anyio
 

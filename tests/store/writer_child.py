@@ -19,9 +19,9 @@ from collections.abc import Callable
 
 from building import MAIN, blob, commit, put
 
+from reactifact._store._backends.git.backend import GitBackend
+from reactifact._store.protocol import RefUpdate
 from reactifact.errors import StoreError
-from reactifact.store.bare import GitBackend
-from reactifact.store.protocol import RefUpdate
 
 
 def dies_at(step: str) -> Callable[[str], None]:

@@ -8,13 +8,12 @@ import pytest
 from support import Answer, Order, Outside, Place, Question, action, answering_agents, live, notifier
 
 from reactifact import Consume, Context, ProduceCall, Runtime, SessionStore, create_agent, produce, step
+from reactifact._store._backends.kv import MemoryBackend
+from reactifact._store.protocol import ObjectBackend, RefUpdate
 from reactifact.checkpoints import InMemoryKVBackend
 from reactifact.errors import MissingObject, StoreError
-from reactifact.store.memory import MemoryBackend
-from reactifact.store.protocol import ObjectBackend, RefUpdate
 from reactifact.testing import Crash, FaultyBackend, InjectedFault, crashing, failing
-from reactifact.testing.building import MAIN, commit
-from reactifact.testing.conformance import BackendConformance, OpenBackend
+from reactifact.testing.conformance import MAIN, BackendConformance, OpenBackend, commit
 
 
 class TestAFaultyBackendWithoutAFault(BackendConformance):

@@ -59,7 +59,7 @@ async def test_each_test_has_a_store_of_its_own(reactifact_store, reactifact_ids
 CONFORMANCE = """
 import pytest
 
-from reactifact.store.memory import MemoryBackend
+from reactifact._store._backends.kv import MemoryBackend
 from reactifact.testing.conformance import BackendConformance
 
 

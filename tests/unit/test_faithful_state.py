@@ -18,9 +18,9 @@ import pytest
 from pydantic import BaseModel, ConfigDict, SecretStr, field_serializer, field_validator
 
 from reactifact import Context, PendingAction
-from reactifact.context import types
-from reactifact.context.codec import decode_payload, dump, encode_payload
 from reactifact.errors import PayloadError
+from reactifact.types import registry as types
+from reactifact.types.codec import decode_payload, dump, encode_payload
 
 BERLIN = ZoneInfo("Europe/Berlin")
 
@@ -240,7 +240,7 @@ class Color(Enum):
     RED = "red"
 
 
-class Line(BaseModel):
+class Branch(BaseModel):
     id: str = "7"
 
 
@@ -254,7 +254,7 @@ class Line(BaseModel):
         (date(2026, 1, 1), "value.isoformat()", lambda v: v.isoformat()),
         (timedelta(1), "value.total_seconds()", lambda v: v.total_seconds()),
         (b"\xff\xd8", "base64.b64encode(value).decode()", lambda v: b64encode(v).decode()),
-        (Line(), 'value.model_dump(mode="json")', lambda v: v.model_dump(mode="json")),
+        (Branch(), 'value.model_dump(mode="json")', lambda v: v.model_dump(mode="json")),
         (Color.RED, "value.value", lambda v: v.value),
         ({3, 1}, "sorted(value)", sorted),
         ((1, 2), "a list", list),

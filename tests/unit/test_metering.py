@@ -22,7 +22,7 @@ from reactifact import (
     Message,
     RuntimeResources,
 )
-from reactifact.runtime.metering import metered
+from reactifact.budget import metered
 
 pytestmark = pytest.mark.every_loop
 

@@ -10,8 +10,8 @@ import pytest
 from pydantic import BaseModel, Field
 
 from reactifact import FunctionTool, Tool, ToolOutput, tool
-from reactifact.authoring.tools import InvalidToolArguments
 from reactifact.errors import ReactifactError
+from reactifact.tools import InvalidToolArguments
 
 
 class Place(BaseModel):

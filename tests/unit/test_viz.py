@@ -20,11 +20,10 @@ from reactifact import (
     create_agent,
     register_type,
 )
+from reactifact._store.names import plain
 from reactifact.consume import AbsentConsume, JoinConsume
 from reactifact.recipes import StatusMachine
-from reactifact.sessions.diagrams import type_name
-from reactifact.store.printable import plain
-from reactifact.viz import blueprint, context_to_mermaid
+from reactifact.viz import blueprint, context_to_mermaid, type_name
 
 
 class Order(BaseModel):

@@ -1,0 +1,395 @@
+"""Committing: from the changes of a context to commits of its line.
+
+Owns the queue of events, the held results, and every way in which a commit comes about: direct
+changes, an edit, an execution's patch, bookkeeping, a merge. `Context` is the public face; the
+runtime and the session layer work on this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from .._context import delivery
+from .._context import merge as merging
+from .._store import canonical
+from .._store._backends.kv import MemoryBackend
+from .._store.branch import Branch, new_change_id
+from .._store.commits import CommitRecord
+from .._store.layout import ListingRecord, ReadRecord
+from .._store.object_db import Objects
+from .._store.objects import Oid
+from .._store.state import Origin, State
+from ..artifacts import Artifact, check_text
+from ..commit import Write
+from ..errors import StoreError
+from ..interrupt import PendingAction
+from ..merging import MergePreview, Policy, check_policy, conflict, preview
+from ..resources import RuntimeResources
+from .apply import Prepared, SealedResult, apply, files_of
+from .merge import Merge, apply_plan
+from .queue import Queue
+from .working_copy import WorkingCopy
+
+# -- committing: from the changes of a context to commits of its line --
+
+
+APPLICATION = "application"
+
+
+class Committer:
+    """The line of a context, the view on its live state, its queue and its held results."""
+
+    def __init__(self, line: Branch, resources: RuntimeResources) -> None:
+        self.line = line
+        self.resources = resources
+        self.queue = Queue(line, line.state.roots.queue)
+        self.held: list[SealedResult] = []
+        durable = not isinstance(line.database.backend, MemoryBackend)
+        self.working = WorkingCopy(line.state, line.ledger, resources, durable=durable, branch=line.branch)
+        self.working.tracks_staleness = line.record is None
+        self._load_queue()
+
+    def _load_queue(self) -> None:
+        """Take over the queue and the held results that the line's newest commit says."""
+        line = self.line
+        if line.record is not None:
+            self.queue = Queue(line, line.state.roots.queue)
+            for event, owed in delivery.missed(line):
+                self.queue.append(event, owed)
+            self.held = [SealedResult.decode(data) for data in line.state.held()]
+
+    @property
+    def principal(self) -> str:
+        """The author of direct changes: `resources.principal`, else `application`."""
+        who = self.resources.principal
+        if who is None:
+            return APPLICATION
+        check_text(str(who), "principal")
+        return str(who)
+
+    def origin(self) -> Origin:
+        """Return what a direct change is recorded under."""
+        return Origin(self.principal, self.resources.clock.now())
+
+    def gather(self) -> Queue:
+        """Move the events of direct changes into the queue, and return the queue."""
+        for event in self.working.events:
+            self.queue.append(event)
+        self.working.events = []
+        return self.queue
+
+    def restart_queue(self, root: Oid | None = None) -> None:
+        """Let nothing wait, or what a stored tree says."""
+        self.queue = Queue(self.line, root)
+
+    # -- commits -------------------------------------------------------------------------------
+
+    def attach(self, session: str, branch: str, expected: Oid | None) -> None:
+        """Give the line a ref, which holds `expected` now; it moves at the next publication."""
+        self.line.attach(session, branch, expected)
+        self.working.branch = self.line.branch
+        self.working.ledger = self.line.ledger
+
+    def begin(self) -> None:
+        """Make the first, empty commit of the branch, if it has none."""
+        if self.line.record is None:
+            self.line.begin_session(self.resources.clock.now())
+
+    def commit_direct(self, *, author: str | None = None, message: str = "", run_id: str = "") -> None:
+        """Make one commit of the direct changes since the last commit, if there are any.
+
+        `run_id` names the turn whose executions made them.
+        """
+        self.gather()
+        main = self.working
+        if not main.operations:
+            return
+        main.check_loaded()
+        self._commit(
+            CommitRecord(
+                change=new_change_id(),
+                kind="direct",
+                author=author or self.principal,
+                timestamp=self.resources.clock.now().isoformat(),
+                message=message,
+                run_id=run_id,
+                operations=main.operations,
+            )
+        )
+
+    def commit_record(self, record: CommitRecord) -> CommitRecord:
+        """Make a commit of the state as it is, under a record of the caller's making."""
+        return self._commit(record)
+
+    def commit_edit(self, *, author: str, message: str) -> None:
+        """Make one versioned commit of the direct changes since the last commit, if any."""
+        check_text(author, "author")
+        check_text(message, "message")
+        main = self.working
+        self.gather()
+        if not main.operations and main.state.is_clean:
+            return
+        main.check_loaded()
+        writes = [
+            [op["artifact_id"], op.get("version", 0), op["type"]]
+            for op in main.operations
+            if op["type"] in ("create", "update", "delete")
+        ]
+        change = new_change_id()
+        main.state.claim(Origin(author, self.resources.clock.now(), change))
+        self._commit(
+            CommitRecord(
+                change=change,
+                kind="edit",
+                author=author,
+                timestamp=self.resources.clock.now().isoformat(),
+                message=message,
+                context_version=0,
+                operations=main.operations,
+                writes=writes,
+            )
+        )
+
+    def _commit(self, record: CommitRecord, parents: Sequence[str] = ()) -> CommitRecord:
+        delivery.settle(self.working)
+        record = replace(record, operations=_readable(record.operations, self.line.objects))
+        done = self.line.commit(record, other_parents=parents)
+        self.working.operations = []
+        return done
+
+    def apply_direct(self, prepared: Iterable[Prepared], run_id: str = "") -> None:
+        """Apply what an execution changed directly, as a direct commit of its own."""
+        apply(prepared, self.working, self.origin())
+        self.commit_direct(run_id=run_id)
+
+    def commit_patch(self, prepared: Iterable[Prepared], note: CommitRecord) -> CommitRecord:
+        """Apply a prepared patch and commit it under what `note` says of author, reads and cause.
+
+        The direct changes made before must have been committed.
+        """
+        origin = Origin(
+            author=note.author,
+            when=datetime.fromisoformat(note.timestamp),
+            commit=note.change,
+            reads=tuple(ReadRecord(*raw) for raw in note.reads),
+            listings=tuple(ListingRecord(*raw) for raw in note.listings),
+        )
+        writes = apply(prepared, self.working, origin)
+        self.gather()
+        record = _completed(note, self.working.operations, writes)
+        return self._commit(record)
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """Make all commits inside the block, or none: where it raises, everything is as it was before.
+
+        Nothing may be awaited inside.
+        """
+        line, main = self.line, self.working
+        before, held = line.savepoint(), self.held
+        operations, events, delivered = list(main.operations), list(main.events), main.delivered
+        try:
+            with self.queue.whole():
+                yield
+        except BaseException:
+            line.restore(before)
+            self.held = held
+            main.operations, main.events, main.delivered = operations, events, delivered
+            main.renew_all()
+            raise
+
+    def note_queue(self) -> None:
+        """Let the newest commit say what the queue holds; make a commit where it cannot."""
+        self.commit_direct()
+        queue = self.gather().store()
+        if self.line.set_queue(queue) or delivery.missed(self.line):
+            self.commit_note("reactifact: note what is left to react to")
+            self.line.set_queue(queue)
+
+    def commit_name(self) -> None:
+        """Make a commit that holds the line's session and branch whole, where its ref cuts them."""
+        self.commit_note("reactifact: note the whole name of the branch")
+
+    def commit_note(self, message: str) -> None:
+        """Make a commit of bookkeeping alone."""
+        self._commit(
+            CommitRecord(
+                change=new_change_id(),
+                kind="queue",
+                author="reactifact",
+                timestamp=self.resources.clock.now().isoformat(),
+                message=message,
+            )
+        )
+
+    def note_simulated(self, actions: Sequence[Artifact[PendingAction]]) -> None:
+        """Commit that actions would have been sent; nothing is claimed outside this branch."""
+        if not actions:
+            return
+        self.commit_direct()
+        delivery.simulate(self.working, actions, self.resources.clock.now())
+        keys = ", ".join(action.data.idempotency_key for action in actions)
+        self.commit_note(f"reactifact: simulate {keys}")
+
+    def new_view(self, *, shared: State | None = None) -> WorkingCopy:
+        """Return a view of its own over the committed state (or the snapshot `shared`)."""
+        state = self.line.snapshot() if shared is None else shared.twin()
+        return WorkingCopy(
+            state,
+            self.line.ledger,
+            self.resources,
+            durable=False,
+            hold=True,
+            branch=self.line.branch,
+            change=self.line.change,
+        )
+
+    def hold(self, results: Iterable[SealedResult]) -> None:
+        """Keep exactly these results beside the queue; the next commit says so."""
+        self.held = list(results)
+        self.line.state.hold(files_of(self.held))
+
+    def reload(self, line: Branch) -> None:
+        """Go on over what the store holds now: its state, its queue, its held results."""
+        self.held = []
+        self.replace_line(line)
+        self._load_queue()
+
+    def replace_line(self, line: Branch) -> None:
+        """Go on over another line (a reload); live artifacts show what it holds."""
+        line.is_watched = line.is_watched or self.line.is_watched
+        line.next_event = max(line.next_event, self.line.next_event)
+        self.line = self.queue.line = line
+        self.working.state = line.state
+        self.working.ledger = line.ledger
+        self.working.operations, self.working.events = [], []
+        self.working.delivered = None
+        self.working.renew_all()
+
+    def commit_merge(self, merge: Merge, theirs: Branch, message: str, *, emit_events: bool) -> None:
+        """Take over what a plan says, as a commit with two parents, or leave everything as it was.
+
+        Where only the order of relations changes, the commit carries no version.
+        """
+        main, events = self.working, list(self.working.events)
+        before = main.state.savepoint()
+        record, origin = self._merge_record(theirs, message)
+        assert theirs.tip is not None
+        try:
+            writes = apply_plan(merge.plan, main, theirs.state, origin)
+            version = 0 if merge.plan.takes_over else None
+            record = replace(_completed(record, main.operations, writes), context_version=version)
+            self._commit(record, [theirs.tip])
+        except BaseException:
+            main.state.restore(before)
+            main.operations, main.events = [], events
+            main.renew_all()
+            raise
+        if not emit_events:
+            main.events = events
+        main.renew_all()
+
+    def commit_meeting(self, theirs: Branch) -> None:
+        """Note that both sides were compared and nothing is to be taken over, for the next merge's base."""
+        assert theirs.tip is not None
+        record, _ = self._merge_record(theirs, f"merge: nothing to take over from {theirs.branch}")
+        self._commit(record, [theirs.tip])
+
+    def _merge_record(self, theirs: Branch, message: str) -> tuple[CommitRecord, Origin]:
+        now = self.resources.clock.now()
+        record = CommitRecord(
+            change=new_change_id(),
+            kind="merge",
+            author="merge",
+            timestamp=now.isoformat(),
+            message=message,
+            details={"branch": theirs.branch, "change": theirs.change},
+        )
+        return record, Origin("merge", now, record.change)
+
+
+def _readable(operations: list[dict[str, Any]], objects: Objects) -> list[dict[str, Any]]:
+    """Let operations carry the data that a later one of the same commit deletes again.
+
+    No tree holds that payload, so it would go with the next `git gc`, and no clone has it.
+    """
+    gone: set[str] = set()
+    found = []
+    for operation in reversed(operations):
+        if operation["type"] == "delete":
+            gone.add(operation["artifact_id"])
+        elif operation.get("payload") is not None and operation["artifact_id"] in gone:
+            data = canonical.decode(objects.read(operation["payload"]).data)
+            operation = {**operation, "payload": None, "data": data}
+        found.append(operation)
+    return found[::-1]
+
+
+def _completed(note: CommitRecord, operations: list[dict[str, Any]], writes: list[Write]) -> CommitRecord:
+    return replace(
+        note,
+        operations=operations,
+        writes=[[write.artifact_id, write.version, write.op_type] for write in writes],
+    )
+
+
+# -- the merges of a context: three-way with conflicts and policies, and the two-way union --
+
+
+def merge(
+    ours: Committer,
+    theirs: Committer,
+    *,
+    message: str,
+    policy: Policy | None,
+    dry_run: bool,
+    emit_events: bool,
+) -> MergePreview | None:
+    """Merge another branch into ours, or only say what that would do."""
+    check_text(message, "merge message")
+    check_policy(policy)
+    before = _standing(ours.line), _standing(theirs.line)
+    planned = merging.prepare(ours.line, theirs.line, policy)
+    if before != (_standing(ours.line), _standing(theirs.line)):
+        raise StoreError(
+            "a policy or a merge function changed one of the contexts that are being merged: it may "
+            "only look at what it is given; nothing was merged"
+        )
+    shown = preview(planned.objects, planned.plan)
+    if dry_run:
+        return shown
+    if shown.details:
+        raise conflict(list(shown.details), f"branch {theirs.line.branch!r}")
+    _apply(ours, theirs, planned, message, emit_events=emit_events)
+    return None
+
+
+def merge_from(ours: Committer, theirs: Committer) -> None:
+    """Take what ours has not or has in a lower version, and unite the relations."""
+    planned = merging.prepare(ours.line, theirs.line, None, three_way=False)
+    _apply(ours, theirs, planned, f"Merge from {theirs.line.branch}", emit_events=False)
+
+
+def _standing(line: Branch) -> tuple[object, ...]:
+    state = line.state
+    return line.change, state.roots, state.next_sequence, dict(state.changed), dict(state.edges)
+
+
+def _apply(ours: Committer, theirs: Committer, planned: Merge, message: str, *, emit_events: bool) -> None:
+    for side in (ours, theirs):
+        side.begin()
+        side.note_queue()
+        side.line.seal()
+    changed = merging.join_ledgers(ours.line, theirs.line)
+    if not planned.plan.is_empty:
+        planned.stage(ours.line, theirs.line)
+        ours.commit_merge(planned, theirs.line, message, emit_events=emit_events)
+    elif planned.is_news:
+        planned.stage(ours.line, theirs.line)
+        ours.commit_meeting(theirs.line)
+    for action_id in changed:
+        ours.working.renew(action_id)

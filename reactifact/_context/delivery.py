@@ -1,0 +1,251 @@
+"""What was delivered, as a context sees it: actions joined with the session's ledger.
+
+Owns the reading of waiting actions and every change of a delivery's state. Sending is the
+runtime's; nothing here talks to the world.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from .._store.branch import Branch, new_change_id
+from .._store.layout import Intent, Meta
+from .._store.ledger import LedgerEntry, LedgerEvent
+from ..artifacts import ACTION_TYPE, Artifact, other_payload
+from ..events import Event, EventType
+from ..interrupt import PendingAction
+from .working_copy import WorkingCopy
+
+
+def pending(working: WorkingCopy) -> list[Artifact[PendingAction]]:
+    """Return the actions that wait to be sent, in the order they were planned."""
+    found = []
+    for intent in working.state.waiting():
+        stored = working.state.stored(intent.action_id)
+        if stored is not None and intent.simulated_at is None and _is_pending(working, intent):
+            found.append(working.artifact(stored))
+    return found
+
+
+def sendable(working: WorkingCopy) -> list[Artifact[PendingAction]]:
+    """Return the actions that may be sent now: those no failed one of their ordering key precedes."""
+    blocked: set[str] = set()
+    found = []
+    for intent in working.state.waiting():
+        stored = working.state.stored(intent.action_id)
+        if stored is None or intent.simulated_at is not None:
+            continue
+        key = intent.ordering_key
+        if key is not None and key in blocked:
+            continue
+        if _is_pending(working, intent):
+            found.append(working.artifact(stored))
+        elif key is not None and not _is_delivered(working, intent):
+            blocked.add(key)
+    return found
+
+
+def waits(working: WorkingCopy, action_id: str) -> bool:
+    """Tell whether an action of the branch is still to be sent, as far as the ledger was read."""
+    intent = working.state.intent(action_id)
+    return intent is not None and _is_pending(working, intent)
+
+
+def failed(working: WorkingCopy) -> list[Artifact[PendingAction]]:
+    """Return the actions whose delivery failed and that may be re-armed."""
+    found = []
+    for intent in working.state.waiting():
+        stored = working.state.stored(intent.action_id)
+        entry = working.ledger.entry(intent.action_id)
+        if stored is not None and entry is not None and entry.status == "failed":
+            found.append(working.artifact(stored))
+    return found
+
+
+def _is_pending(working: WorkingCopy, intent: Intent) -> bool:
+    entry = working.ledger.entry(intent.action_id)
+    return entry is None or entry.status == "pending"
+
+
+def _is_delivered(working: WorkingCopy, intent: Intent) -> bool:
+    entry = working.ledger.entry(intent.action_id)
+    return entry is not None and entry.status == "dispatched" and entry.intent == intent.intent
+
+
+def all_delivered(working: WorkingCopy) -> bool:
+    """Tell whether the ledger has all that the branch waits for, so that a drain would find nothing.
+
+    A settled intent stays in the branch until its next commit, while its delivery is never undone.
+    """
+    return all(_is_delivered(working, intent) for intent in working.state.waiting())
+
+
+def simulate(working: WorkingCopy, actions: Sequence[Artifact[PendingAction]], when: datetime) -> None:
+    """Note on the branch that actions would have been sent; nothing is claimed anywhere else."""
+    for action in actions:
+        intent = working.state.intent(action.id)
+        if intent is not None:
+            working.state.expect(intent._replace(simulated_at=when.isoformat()))
+            working.emit_update(PendingAction, action.id, when)
+            working.renew(action.id)
+
+
+def refused(working: WorkingCopy) -> list[Artifact[PendingAction]]:
+    """Return the waiting actions whose key was delivered with another payload, not yet reported."""
+    found = []
+    for intent in working.state.waiting():
+        stored = working.state.stored(intent.action_id)
+        entry = working.ledger.entry(intent.action_id)
+        if stored is None or entry is None or entry.status != "dispatched":
+            continue
+        mine = stored.meta.content_hash
+        if entry.intent != mine and mine not in entry.refused:
+            found.append(working.artifact(stored))
+    return found
+
+
+def settle(working: WorkingCopy) -> None:
+    """Wait no longer for what the ledger says is delivered; the next commit writes it."""
+    known = working.delivered
+    ids = [i.action_id for i in working.state.waiting()] if known is None else sorted(known)
+    working.delivered = set()
+    for action_id in ids:
+        intent = working.state.intent(action_id)
+        if intent is not None and _is_delivered(working, intent):
+            working.state.settle(action_id)
+
+
+def mark(
+    working: WorkingCopy,
+    action_id: str,
+    status: str,
+    error: str | None,
+    when: datetime,
+    *,
+    owed: list[str] | None = None,
+) -> Artifact[PendingAction] | None:
+    """Stage the outcome of a delivery in the ledger; `None` for an id that is no action.
+
+    `status` is `dispatched`, `failed`, or `pending` for an attempt that was interrupted.
+    """
+    meta = _action(working, action_id)
+    if meta is None:
+        return None
+    entry = working.ledger.entry(action_id)
+    if entry is not None and entry.status == "dispatched" and status != "dispatched":
+        return working.get(action_id)
+    blank = LedgerEntry(action_id, "pending", meta.content_hash, working.branch)
+    known = entry if entry is not None else blank
+    moment = when.isoformat()
+    changed = replace(
+        known,
+        status=status,
+        intent=meta.content_hash,
+        branch=working.branch,
+        attempts=known.attempts + (status != "dispatched"),
+        # an error's text may hold anything, and a failure must never fail to be recorded
+        error=None if error is None else error.encode("utf-8", "backslashreplace").decode(),
+        dispatched_at=moment if status == "dispatched" else None,
+        updated_at=moment,
+        changes=known.changes + 1,
+    )
+    verb = {"dispatched": "delivered", "failed": "failed"}.get(status, "interrupted")
+    return _record(working, changed, meta, when, f"{verb} {_key(action_id)}", owed)
+
+
+def refuse(working: WorkingCopy, action_id: str, when: datetime) -> Artifact[PendingAction] | None:
+    """Stage that a second payload under a delivered key was refused."""
+    meta = _action(working, action_id)
+    entry = working.ledger.entry(action_id)
+    if meta is None or entry is None:
+        return None
+    changed = replace(
+        entry, refused=tuple(sorted({*entry.refused, meta.content_hash})), updated_at=when.isoformat()
+    )
+    message = f"refused {_key(action_id)}: {other_payload(action_id)}"
+    return _record(working, changed, meta, when, message, None)
+
+
+def rearm(working: WorkingCopy, action_id: str, when: datetime) -> Artifact[PendingAction] | None:
+    """Stage that a failed action may be sent again. Raises `ValueError` for a dispatched one."""
+    meta = _action(working, action_id)
+    if meta is None:
+        return None
+    entry = working.ledger.entry(action_id)
+    if entry is not None and entry.status == "dispatched":
+        raise ValueError(
+            f"{action_id!r} was dispatched and is not sent again under the same key: "
+            f"plan a new action under a key of its own"
+        )
+    if entry is None or (entry.status == "pending" and entry.error is None):
+        return working.get(action_id)
+    changed = replace(
+        entry,
+        status="pending",
+        error=None,  # while `attempts` only grows, so that whoever retries can put an end to it
+        updated_at=when.isoformat(),
+        changes=entry.changes + 1,
+    )
+    return _record(working, changed, meta, when, f"retry {_key(action_id)}", None)
+
+
+def missed(line: Branch) -> list[tuple[Event, list[str] | None]]:
+    """Return the events of deliveries that the branch's last commit does not know, and who is owed them."""
+    entries: list[tuple[Event, list[str] | None]] = []
+    if line.record is None:
+        return entries
+    for found in line.ledger.since(line.record.ledger, line.record.timestamp):
+        if found.branch != line.branch or found.owed == []:
+            continue
+        event = Event(
+            EventType.ARTIFACT_UPDATED,
+            PendingAction,
+            found.action_id,
+            datetime.fromisoformat(found.timestamp),
+        )
+        entries.append((event, None if found.owed is None else list(found.owed)))
+    return entries
+
+
+def hear_of_others(working: WorkingCopy, events: Iterable[LedgerEvent], when: datetime) -> None:
+    """Queue the updates that others recorded for this branch."""
+    for found in events:
+        if working.delivered is not None:
+            working.delivered.add(found.action_id)
+        working.renew(found.action_id)
+        if found.branch == working.branch and working.state.stored(found.action_id) is not None:
+            working.emit_update(PendingAction, found.action_id, when)
+
+
+def _action(working: WorkingCopy, action_id: str) -> Meta | None:
+    stored = working.state.stored(action_id)
+    return None if stored is None or stored.meta.type_id != ACTION_TYPE else stored.meta
+
+
+def _key(action_id: str) -> str:
+    return action_id.removeprefix("action:")
+
+
+def _record(
+    working: WorkingCopy,
+    entry: LedgerEntry,
+    meta: Meta,
+    when: datetime,
+    message: str,
+    owed: list[str] | None,
+) -> Artifact[PendingAction] | None:
+    working.ledger.record(
+        {entry.action_id: entry},
+        change=new_change_id(),
+        when=when,
+        message=message,
+        branch=working.branch,
+        owed=owed,
+    )
+    if working.delivered is not None:
+        working.delivered.add(entry.action_id)
+    working.emit_update(PendingAction, meta.id, when)
+    working.renew(meta.id)
+    return working.get(meta.id)

@@ -1,0 +1,296 @@
+"""Merging one context into another: both sides as they stand, their common base, the plan.
+
+Owns the steps around the pure comparison of `_store/_history/merge`: what a side would commit now, objects of
+a foreign store, where the base is, the joined ledgers. Conflicts are told by `conflicts`, decided by
+`resolving`, and the plan is applied by `adopting`. A plan is made on the side: until it is applied
+neither context has changed, not even by a commit of its direct changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from .._context import working_copy
+from .._store._backends.kv import MemoryBackend
+from .._store._history.merge import Combined, CommonBase, MergePlan, plan_merge, plan_union
+from .._store.branch import Branch
+from .._store.commits import make_commit, read_record, read_roots
+from .._store.graph import merge_bases
+from .._store.layout import Meta, Roots
+from .._store.object_db import Objects, Staging, Tree
+from .._store.objects import TREE_MODE, CommitObject, GitObject, Oid
+from .._store.state import Origin, State, Stored
+from ..artifacts import ACTION_TYPE
+from ..commit import Write
+from ..errors import MissingObject
+from ..events import EventType
+from ..merging import Combiner, MergeConflict, Policy, settle
+from .working_copy import WorkingCopy
+
+__all__ = ["Merge", "MergeConflict", "Union", "copy_history", "join_ledgers", "prepare"]
+
+
+# -- merging one context into another: both sides as they stand, their common base, the plan --
+
+
+class Union:
+    """Objects of two stores, ours first."""
+
+    def __init__(self, ours: Objects, theirs: Objects) -> None:
+        self._sides = (ours, theirs)
+
+    def read(self, oid: Oid) -> GitObject:
+        """Return one object from either side. Raises `MissingObject`."""
+        try:
+            return self._sides[0].read(oid)
+        except MissingObject:
+            return self._sides[1].read(oid)
+
+    def tree(self, oid: Oid) -> Tree:
+        """Return a parsed tree from either side."""
+        try:
+            return self._sides[0].tree(oid)
+        except MissingObject:
+            return self._sides[1].tree(oid)
+
+    def commit(self, oid: Oid) -> CommitObject:
+        """Return a parsed commit from either side."""
+        try:
+            return self._sides[0].commit(oid)
+        except MissingObject:
+            return self._sides[1].commit(oid)
+
+    def prefetch(self, oids: Iterable[Oid]) -> None:
+        """Nothing is fetched ahead: the two sides are asked one by one."""
+
+    def derived(self, source: Oid, make: Callable[[Staging], Oid]) -> Oid:
+        """Return what `make` makes of an object, kept by the side that holds it."""
+        return self._sides[0 if _holds(self._sides[0], source) else 1].derived(source, make)
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What a line would hold if its direct changes were committed now; nothing of it is staged there."""
+
+    line: Branch
+    objects: Staging
+    roots: Roots
+    tip: Oid | None
+
+    @staticmethod
+    def of(line: Branch) -> Side:
+        """Look at a line, whatever is open on it."""
+        state = line.state.twin()
+        state.restore(line.state.savepoint())
+        roots = state.flush()
+        tip = line.tip
+        if line.draft is not None:
+            tip = make_commit(state.objects, line.draft.record, line.draft.roots, line.draft.parents)
+        return Side(line, state.objects, roots, tip)
+
+    def fork_point(self) -> Oid | None:
+        """Return the commit the line was forked from: the nearest fork its history records."""
+        if self.line.fork is not None:
+            return self.line.fork.get("commit")
+        oid = self.tip
+        while oid is not None:
+            record = read_record(self.objects, oid)
+            if record is not None and record.fork is not None:
+                found: Oid | None = record.fork.get("commit")
+                return found
+            parents = self.objects.commit(oid).parents
+            oid = parents[0] if parents else None
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """A merge that is planned and not applied."""
+
+    plan: MergePlan
+    objects: Objects
+    bases: list[Oid]
+    is_news: bool  # whether the other side changed anything since the base
+
+    def stage(self, ours: Branch, theirs: Branch) -> None:
+        """Bring the objects of the other side, which is sealed, and combined payloads into ours."""
+        assert theirs.tip is not None
+        if ours.database is theirs.database:
+            ours.objects.absorb(theirs.objects)
+        else:
+            # a base that was compacted away here is known to the other side alone
+            known = {oid for oid in self.bases if _holds(ours.objects, oid)}
+            copy_history(theirs.objects, ours.objects, theirs.tip, known)
+        for item in self.plan.combine:
+            if item.result.stored is not None:
+                payload = self.objects.read(item.result.stored.meta.payload)
+                ours.objects.put("blob", payload.data)
+
+
+def prepare(ours: Branch, theirs: Branch, policy: Policy | None, *, three_way: bool = True) -> Merge:
+    """Compare two lines and decide what can be decided. Neither is changed.
+
+    What merge functions and the policy raise reaches the caller.
+    """
+    mine, other = Side.of(ours), Side.of(theirs)
+    scratch = Staging(mine.objects)
+    objects: Objects = scratch
+    if ours.database is theirs.database:
+        mine.objects.absorb(theirs.objects)
+        mine.objects.absorb(other.objects)
+    else:
+        objects = Union(scratch, other.objects)
+    bases = [] if mine.tip is None or other.tip is None else merge_bases(objects, mine.tip, other.tip)
+    if not three_way:
+        plan = plan_union(objects, mine.roots, other.roots)
+        return Merge(plan, objects, bases, is_news=False)
+    combiner = Combiner(objects, scratch, durable=not isinstance(ours.database.backend, MemoryBackend))
+    base = CommonBase(objects, bases, combiner, None if bases else _fallback(objects, mine, other))
+    plan = plan_merge(objects, mine.roots, other.roots, base, combiner)
+    if policy is not None and plan.clashes:
+        settle(objects, plan, policy, combiner)
+    return Merge(plan, objects, bases, _is_news(base, other, bases))
+
+
+def _fallback(objects: Objects, mine: Side, other: Side) -> Roots | None:
+    point = other.fork_point() or mine.fork_point()
+    return None if point is None else read_roots(objects, point)
+
+
+def _is_news(base: CommonBase, other: Side, bases: list[Oid]) -> bool:
+    if other.tip is None or (other.tip in bases and other.line.state.is_clean):
+        return False
+    known = base.roots or [Roots()]
+    return any((r.artifacts, r.relations) != (other.roots.artifacts, other.roots.relations) for r in known)
+
+
+def _holds(objects: Objects, oid: Oid) -> bool:
+    try:
+        objects.read(oid)
+    except MissingObject:
+        return False
+    return True
+
+
+def copy_history(source: Objects, target: Staging, tip: Oid, known: set[Oid]) -> None:
+    """Stage every object that `tip` reaches and the commits `known` do not."""
+    seen: set[Oid] = set()
+
+    def copy_tree(oid: Oid) -> None:
+        if oid in seen:
+            return
+        seen.add(oid)
+        target.put_tree(source.tree(oid))
+        for entry in source.tree(oid).values():
+            if entry.mode == TREE_MODE:
+                copy_tree(entry.oid)
+            elif entry.oid not in seen:
+                seen.add(entry.oid)
+                target.put("blob", source.read(entry.oid).data)
+
+    waiting = [tip]
+    while waiting:
+        oid = waiting.pop()
+        if oid in seen or oid in known:
+            continue
+        seen.add(oid)
+        target.put("commit", source.read(oid).data)
+        commit = source.commit(oid)
+        copy_tree(commit.tree)
+        waiting.extend(commit.parents)
+
+
+def join_ledgers(ours: Branch, theirs: Branch) -> list[str]:
+    """Bring what another ledger knows into ours; return the ids of actions that changed."""
+    one, other = ours.ledger, theirs.ledger
+    if one is other or (one.ref == other.ref and ours.database is theirs.database):
+        return []
+    return ours.take_ledger(other)
+
+
+# -- applying what a merge planned to the working state of a context --
+
+
+def apply_plan(plan: MergePlan, working: WorkingCopy, theirs: State, origin: Origin) -> list[Write]:
+    """Take over what a plan says, adopted versions as they are; return what was written.
+
+    The objects of the plan are staged. Queues the events of it all; the caller decides whether they stay.
+    """
+    writes: list[Write] = []
+    state = working.state
+    adopted = {stored.meta.id for stored in plan.adopt}
+    written = [_adopt(stored, state, origin) for stored in plan.adopt]
+    for item in plan.combine:
+        meta, is_theirs = _combine(item, state, origin)
+        written.append((meta, item.ours.stored is not None))
+        if is_theirs:
+            adopted.add(meta.id)
+    working_copy.settle_listings(state, theirs, adopted)
+    for meta, existed in written:
+        _note(meta, existed, working, origin, writes)
+    for artifact_id in plan.delete:
+        gone = working.delete(artifact_id, origin)
+        writes.append(Write(artifact_id, 0 if gone is None else gone.version, "delete"))
+    for artifact_id in _taken_over(plan):
+        state.take_versions(artifact_id, theirs)
+    state.edges.update(plan.edges)
+    state.next_sequence = max(state.next_sequence, theirs.next_sequence)
+    for kind, links in (("link", plan.link), ("unlink", plan.unlink)):
+        for source, relation, target in links:
+            working.journal({"type": kind, "artifact_id": source, "relation": relation, "target_id": target})
+    return writes
+
+
+def _taken_over(plan: MergePlan) -> list[str]:
+    """Return the artifacts that go on from the other side's versions."""
+    found = [stored.meta.id for stored in plan.adopt]
+    for item in plan.combine:
+        mine, other = item.ours.stored, item.theirs.stored
+        if other is not None and (mine is None or other.meta.version > mine.meta.version):
+            found.append(other.meta.id)
+    return found
+
+
+def _adopt(stored: Stored, state: State, origin: Origin) -> tuple[Meta, bool]:
+    """Take a version over; return it, and whether there was one before."""
+    known = state.stored(stored.meta.id)
+    state.adopt(stored, origin.commit)
+    return stored.meta, known is not None
+
+
+def _combine(item: Combined, state: State, origin: Origin) -> tuple[Meta, bool]:
+    """Write a new version on top of the side with the higher one, so that no version goes back.
+
+    Returns it, and whether it is that of the other side.
+    """
+    mine, other, result = item.ours.stored, item.theirs.stored, item.result.stored
+    assert result is not None
+    if other is not None and (mine is None or other.meta.version > mine.meta.version):
+        if item.result.content == item.theirs.content:
+            return _adopt(other, state, origin)[0], True
+        state.adopt(other, origin.commit)
+    like = result.meta
+    return state.put(like.id, like.type_id, state.payload(like), like.revision, origin), False
+
+
+def _note(meta: Meta, existed: bool, working: WorkingCopy, origin: Origin, writes: list[Write]) -> None:
+    kind = "update" if existed else "create"
+    if meta.type_id == ACTION_TYPE:
+        working.expect(meta)
+    working.journal(
+        {
+            "type": kind,
+            "artifact_id": meta.id,
+            "data_type": meta.type_id,
+            "payload": meta.payload,
+            "revision": meta.revision,
+            "version": meta.version,
+        }
+    )
+    model = working.type_of(meta)
+    if existed:
+        working.emit_update(model, meta.id, origin.when)
+    else:
+        working.emit(EventType.ARTIFACT_CREATED, model, meta.id, origin.when)
+    writes.append(Write(meta.id, meta.version, kind))

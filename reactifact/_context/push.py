@@ -1,0 +1,200 @@
+"""Bringing a context to the store: the barrier that a save and a delivery wait for.
+
+Owns the way of a write from the event loop to a worker thread and back. Once started it is not
+cancelled: a commit is written whole or not at all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+
+from anyio import CancelScope
+
+from .._store._backends.kv import MemoryBackend
+from .._store._backends.locks import Ticket
+from .._store._history.rebase import follow
+from .._store.branch import Branch, new_change_id
+from .._store.protocol import HeldLock, Maintained, ObjectBackend
+from ..clock import Clock
+from ..errors import SessionBusy, StaleSession
+from ..threads import in_thread, short_call
+from .context import Context
+
+# -- bringing a context to the store: the barrier that a save and a delivery wait for --
+
+
+async def publish(context: Context) -> None:
+    """Commit what is open, write it and move the ref. Raises `StaleSession`.
+
+    When this returns, all that was committed so far is on stable storage, as far as the store's
+    durability promises.
+    """
+    with CancelScope(shield=True):
+        async with context.publish_lock:
+            context.commits.note_queue()
+            line = context.line
+            publication = line.prepare()
+            if publication is not None or not line.ledger.is_published:
+                try:
+                    await in_thread(line.write, publication)
+                except StaleSession:
+                    # a compaction moves every branch of a session, and changes none
+                    if not follow(line):
+                        raise
+                    publication = line.prepare()
+                    await in_thread(line.write, publication)
+                line.finish(publication)
+                await _maintain(line)
+
+
+async def require_current(context: Context) -> None:
+    """Raise `StaleSession` when somebody else wrote the branch; go on as `follow` does where nobody did."""
+    line = context.line
+    try:
+        await short_call(line.database.backend.is_local, line.require_current)
+    except StaleSession:
+        if not follow(line):
+            line.require_current()  # unless a write of ours went through meanwhile
+
+
+async def publish_ledger(context: Context) -> None:
+    """Write what was recorded of deliveries. Raises `Contention` after several lost races."""
+    with CancelScope(shield=True):
+        if not context.line.ledger.is_published:
+            await in_thread(context.line.ledger.write)
+            await _maintain(context.line)
+
+
+async def _maintain(line: Branch) -> None:
+    database = line.database
+    if isinstance(database.backend, Maintained) and database.is_due(database.backend.needs_maintenance):
+        await in_thread(database.backend.maintain)
+
+
+def ensure_attached(context: Context) -> bool:
+    """Give a detached branch of a durable store a ref, so that it can be published.
+
+    Returns whether the context has a ref. One over memory alone needs none: nothing outlives it.
+    """
+    line = context.line
+    if line.ref is None and not isinstance(line.database.backend, MemoryBackend):
+        context.commits.attach(line.session, f"{line.branch}-{new_change_id()[:12]}", None)
+    return line.ref is not None
+
+
+# -- holding a store's lock from async code: waiting for it without blocking the event loop --
+
+
+_FIRST_WAIT = 0.005
+_LONGEST_WAIT = 0.1
+
+
+class StoreLock:
+    """A named lock of a backend, held from `acquire` to `release` or for an `async with`.
+
+    `wait` is how many seconds to wait for it; without end by `math.inf`.
+    """
+
+    def __init__(self, backend: ObjectBackend, name: str, clock: Clock, wait: float = 0.0) -> None:
+        self._backend = backend
+        self._name = name
+        self._clock = clock
+        self._wait = wait
+        self._held: AbstractContextManager[HeldLock] | None = None
+        self._lock: HeldLock | None = None
+
+    async def acquire(self) -> None:
+        """Take the lock.
+
+        Raises `SessionBusy`, naming the holder, when the wait was in vain, and at once where the holder
+        waits for the code that asks.
+        """
+        pause = _FIRST_WAIT
+        until = self._clock.monotonic() + self._wait
+        ticket: Ticket | None = None
+        try:
+            while True:
+                try:
+                    await short_call(self._backend.is_local, self._attempt, ticket)
+                    return
+                except SessionBusy as error:
+                    self._refuse_own(error)
+                    left = until - self._clock.monotonic()
+                    if left <= 0:
+                        raise
+                if ticket is None:
+                    ticket = await short_call(self._backend.is_local, self._backend.queue(self._name).join)
+                    continue
+                await self._clock.sleep(min(pause, left))
+                pause = min(pause * 2, _LONGEST_WAIT)
+        finally:
+            if ticket is not None:
+                with CancelScope(shield=True):
+                    await short_call(self._backend.is_local, ticket.leave)
+
+    def _attempt(self, ticket: Ticket | None) -> None:
+        """Take the lock where it is our turn. Raises `SessionBusy`."""
+        is_ours = self._backend.queue(self._name).is_empty() if ticket is None else ticket.is_first()
+        if not is_ours:
+            raise SessionBusy(
+                f"others wait for the lock {self._name!r} of {self._backend.location} and came first: "
+                f"wait, or pass a longer wait"
+            )
+        lock = self._backend.lock(self._name)
+        self._lock = lock.__enter__()
+        self._held = lock
+
+    def require_held(self) -> None:
+        """Ask whether the lock is still ours; blocks. Raises `LockLost`."""
+        if self._lock is not None:
+            self._lock.require_held()
+
+    @contextmanager
+    def waits_for(self) -> Iterator[None]:
+        """Let the code inside, and the tasks it starts, know that the holder of this lock waits for it."""
+        token = _waiting.set((*_waiting.get(), self))
+        try:
+            yield
+        finally:
+            _waiting.reset(token)
+
+    def _refuse_own(self, error: SessionBusy) -> None:
+        place = self._backend.location
+        for one in _waiting.get():
+            if one._held is not None and (one._name, one._backend.location) == (self._name, place):
+                raise SessionBusy(
+                    f"lock {self._name!r} of {place} is held by the drain that called this code and waits "
+                    f"for it, so it would wait for ever: do not run or drain the session in its dispatcher; "
+                    f"plan what follows from a delivery in an agent that is triggered by it"
+                ) from error
+
+    async def release(self) -> None:
+        """Give the lock back; one that is not held is fine."""
+        lock, self._held, self._lock = self._held, None, None
+        if lock is not None:
+            with CancelScope(shield=True):
+                await short_call(self._backend.is_local, lock.__exit__, None, None, None)
+
+    async def __aenter__(self) -> StoreLock:
+        await self.acquire()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.release()
+
+
+_waiting: ContextVar[tuple[StoreLock, ...]] = ContextVar("reactifact_locks", default=())
+"""The locks whose holders wait for the present code."""
+
+
+def run_lock(line: Branch, clock: Clock, wait: float = 0.0) -> StoreLock:
+    """Return the lock of whoever runs a branch: one runner a branch at a time."""
+    return StoreLock(line.database.backend, f"run {line.session}/{line.branch}", clock, wait)
+
+
+def drain_lock(line: Branch, clock: Clock, wait: float = math.inf) -> StoreLock:
+    """Return the lock of whoever drains the outbox of a session: one drain at a time."""
+    return StoreLock(line.database.backend, f"drain {line.session}", clock, wait)

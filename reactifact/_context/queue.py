@@ -1,0 +1,256 @@
+"""The queue of a branch: events that wait, each with the agents that still owe it an execution.
+
+Owns which events wait and in what order, and how that becomes files below `.reactifact/queue/`: one an
+event, so that a commit costs what changed in the queue, not what waits there. What is stored is read when
+somebody looks at it, not before. Matching events with agents is the runtime's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+
+from .._store.branch import Branch
+from .._store.layout import Waiting, waiting_folder, waiting_path
+from .._store.object_db import blob_entry
+from .._store.objects import Oid, TreeEntry, damaged
+from .._store.trees import Path, subtree, update, walk
+from ..events import Event
+
+_revisions = count()
+
+
+@dataclass(eq=False, slots=True)
+class QueueEntry:
+    """An event in the queue and the agents that still owe it an execution.
+
+    `owed` is `None` until the event is matched for the first time. `considered` names the agents
+    that were asked (in this process; it is not stored), so that one registered later is asked too.
+    """
+
+    event: Event
+    owed: list[str] | None = None
+    considered: frozenset[str] = frozenset()
+    order: int = 0
+    behind: int = 0
+    path: Path | None = None  # of the file that holds it as it is
+
+    def is_asked(self, name: str) -> bool:
+        """Tell whether an agent of that name is still to be asked, or owes the event an execution."""
+        if self.owed is None or name in self.owed:
+            return True
+        return bool(self.considered) and name not in self.considered
+
+
+class Queue:
+    """The events that wait on a line, over a stored tree and with the changes on top."""
+
+    def __init__(self, line: Branch, root: Oid | None) -> None:
+        self.line = line
+        self.revision = next(_revisions)  # another one after each change, and of no other queue
+        self._root = root
+        self._is_read = root is None
+        self._entries: dict[int, QueueEntry] = {}  # by the identity of the event
+        self._parked: dict[int, QueueEntry] = {}  # those that none of `_present` is to be asked about
+        self._present: frozenset[str] = frozenset()
+        self._stored: dict[Path, QueueEntry] = {}
+        self._unstored: dict[int, QueueEntry] = {}
+        self._gone: set[Path] = set()
+        self._is_sorted = True
+        self._undo: list[tuple[QueueEntry, bool]] | None = None
+
+    # -- looking ---------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[QueueEntry]:
+        self._read()
+        if self._parked:
+            yield from sorted([*self._entries.values(), *self._parked.values()], key=_place)
+        else:
+            yield from list(self._entries.values())
+
+    def __len__(self) -> int:
+        self._read()
+        return len(self._entries) + len(self._parked)
+
+    def __bool__(self) -> bool:
+        return bool(self._entries) or len(self) > 0
+
+    def active(self, present: Collection[str]) -> list[QueueEntry]:
+        """Return, in order, the events that some of these agents are to be asked about, or that nobody owes.
+
+        The others wait for agents that are not there. They are passed over from then on at no cost.
+        """
+        self._read()
+        names = frozenset(present)
+        if names != self._present:
+            self._entries |= self._parked
+            self._is_sorted = self._is_sorted and not self._parked
+            self._present, self._parked = names, {}
+        self._sort()
+        waiting = list(self._entries.values())
+        for entry in waiting:
+            if entry.owed and not any(entry.is_asked(name) for name in names):
+                key = id(entry.event)
+                self._parked[key] = self._entries.pop(key)
+        return list(self._entries.values()) if self._parked else waiting
+
+    # -- changing --------------------------------------------------------------------------------
+
+    def append(self, event: Event, owed: list[str] | None = None) -> None:
+        """Put an event at the end."""
+        self._add(QueueEntry(event, owed, order=self.line.next_event))
+        self.line.next_event += 1
+
+    def insert_behind(self, entry: QueueEntry, events: Iterable[Event]) -> None:
+        """Put events right behind one that waits."""
+        for number, event in enumerate(events, entry.behind + 1):
+            self._add(QueueEntry(event, order=entry.order, behind=number))
+            self._is_sorted = False
+
+    def owe(self, entry: QueueEntry, owed: list[str]) -> None:
+        """Note which agents owe an event an execution."""
+        if entry.owed != owed:
+            entry.owed = owed
+            if self._holds(entry):
+                self._unstore(entry)
+                self._unstored[id(entry.event)] = entry
+
+    def remove(self, events: Iterable[Event]) -> None:
+        """Take exactly these event objects off the queue."""
+        for event in events:
+            entry = self._entries.get(id(event)) or self._parked.get(id(event))
+            if entry is not None and entry.event is event:
+                self._drop(entry)
+                if self._undo is not None:
+                    self._undo.append((entry, False))
+
+    def remove_since(self, order: int) -> None:
+        """Take off what was appended in this process from a place on."""
+        late = [entry.event for entry in self._entries.values() if entry.order >= order]
+        self.remove(late)
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """Make all changes inside the block, or none where it raises."""
+        self._undo = []
+        try:
+            yield
+        except BaseException:
+            changes, self._undo = self._undo, None
+            for entry, was_added in reversed(changes):
+                if was_added:
+                    self._drop(entry)
+                else:
+                    self._add(entry)
+                    self._is_sorted = False
+            raise
+        finally:
+            self._undo = None
+
+    # -- storing ---------------------------------------------------------------------------------
+
+    def store(self) -> Oid | None:
+        """Stage the files of what changed and return the tree of all that waits and is owed."""
+        fresh = [entry for entry in self._unstored.values() if entry.owed is None or entry.owed]
+        if not self.line.is_watched and self.line.ref is not None:
+            fresh = self._newest_of_a_kind(fresh)
+        edits: dict[Path, TreeEntry | None] = dict.fromkeys(self._gone)
+        for entry in fresh:
+            waiting = Waiting(entry.event.to_dict(), entry.owed, entry.order, entry.behind)
+            data = waiting.encode()
+            entry.path = waiting_path(waiting, data)
+            self._stored[entry.path] = entry
+            edits[entry.path] = blob_entry(self.line.objects.put("blob", data))
+        self._root = update(self.line.objects, self._root, edits)
+        self._unstored, self._gone = {}, set()  # only now: a read may fail, and is tried again
+        return self._root
+
+    def _newest_of_a_kind(self, fresh: list[QueueEntry]) -> list[QueueEntry]:
+        """Let an event take the place of those of its kind that no agent was ever asked about."""
+        newest: dict[tuple[Path, str], QueueEntry] = {}
+        for entry in fresh:
+            if entry.owed is None:
+                kind = waiting_folder(entry.event.to_dict())
+                earlier = newest.pop(kind, None)
+                newest[kind] = entry
+                if earlier is not None:
+                    self._drop(earlier)
+        for folder, start in newest:
+            beside = subtree(self.line.objects, self._root, folder)
+            names = [] if beside is None else self.line.objects.tree(beside)
+            for path in [(*folder, name) for name in names if name.startswith(start)]:
+                known = self._stored.get(path)
+                if known is not None:
+                    self._drop(known)
+                self._gone.add(path)
+        return [entry for entry in fresh if id(entry.event) in self._unstored]
+
+    def _add(self, entry: QueueEntry) -> None:
+        self._entries[id(entry.event)] = entry
+        if entry.path is None:
+            self._unstored[id(entry.event)] = entry
+        self.revision = next(_revisions)
+        if self._undo is not None:
+            self._undo.append((entry, True))
+
+    def _drop(self, entry: QueueEntry) -> None:
+        key = id(entry.event)
+        self._entries.pop(key, None)
+        self._parked.pop(key, None)
+        self._unstored.pop(key, None)
+        self._unstore(entry)
+
+    def _unstore(self, entry: QueueEntry) -> None:
+        self.revision = next(_revisions)
+        if entry.path is not None:
+            self._gone.add(entry.path)
+            self._stored.pop(entry.path, None)
+            entry.path = None
+
+    def _holds(self, entry: QueueEntry) -> bool:
+        key = id(entry.event)
+        return self._entries.get(key) is entry or self._parked.get(key) is entry
+
+    def _sort(self) -> None:
+        if not self._is_sorted:
+            self._entries = {id(e.event): e for e in sorted(self._entries.values(), key=_place)}
+            self._is_sorted = True
+
+    def _read(self) -> None:
+        """Read what is stored, before what was put on top of it since."""
+        if self._is_read:
+            self._sort()
+            return
+        files = [(path, oid) for path, oid in walk(self.line.objects, self._root) if path not in self._gone]
+        found = self.line.objects.read_many(oid for _, oid in files)
+        stored = [
+            (path, waiting, _event(waiting, oid))
+            for path, oid in files
+            if path not in self._stored
+            for waiting in [Waiting.decode(found[oid].data)]
+        ]
+        self._is_read = True  # only now: a read may fail, and is tried again
+        for path, waiting, event in stored:
+            entry = QueueEntry(
+                event,
+                waiting.owed,
+                order=waiting.order,
+                behind=waiting.behind,
+                path=path,
+            )
+            self._entries[id(entry.event)] = self._stored[path] = entry
+        self._is_sorted = False
+        self._sort()
+
+
+def _event(waiting: Waiting, oid: Oid) -> Event:
+    try:
+        return Event.from_dict(waiting.event)
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise damaged(f"an event of the queue (blob {oid})", error) from error
+
+
+def _place(entry: QueueEntry) -> tuple[int, int, Path]:
+    return entry.order, entry.behind, entry.path or ()

@@ -1,0 +1,163 @@
+"""One execution: an agent on an event, over its own view of the generation's snapshot.
+
+Owns what an execution sees and leaves behind, checked so far that committing it cannot be refused.
+Whether its result is committed is the generation's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from .._context.apply import HeldResult, Prepared, prepare
+from .._context.context import Context
+from .._context.working_copy import Scope, WorkingCopy, entered
+from ..agents import Agent
+from ..effects import Effects
+from ..errors import told
+from ..logging import bind, get_logger
+from ..operations import Create, Operation
+from .plan import Work
+
+log = get_logger("reactifact.runtime")
+
+_NOTE = "reactifact: raised by"
+
+
+@dataclass(slots=True)
+class Result:
+    """What one execution asked for, or how it failed."""
+
+    work: Work
+    found: HeldResult
+    patch: list[Prepared] = field(default_factory=list)
+    direct: list[Prepared] = field(default_factory=list)
+    error: Exception | None = None
+    latency: float = 0.0  # in milliseconds
+
+    @classmethod
+    def failed(cls, work: Work, error: Exception) -> Result:
+        """Return the result of an execution that did not come to an end."""
+        return cls(work, HeldResult(work.name, work.event, [], [], {}, {}), error=error)
+
+    @classmethod
+    def held(cls, work: Work, found: HeldResult, working: WorkingCopy) -> Result:
+        """Return the result that an earlier try of the generation left behind."""
+        result = cls(work, found)
+        result.prepare(working)
+        return result
+
+    def fail(self, error: Exception) -> None:
+        """Let an execution that came to its end fail all the same."""
+        self.error = error
+        with bind(agent=self.work.agent.name):
+            self.log()
+
+    def say_where(self, run_id: str) -> None:
+        """Note on the error which agent failed, on what, and in which run, in place of an earlier note."""
+        event, error = self.work.event, self.error
+        note = (
+            f"{_NOTE} agent {self.work.agent.name!r}, on {event.type.value} of {event.type_id} "
+            f"{event.artifact_id!r}, run {run_id}"
+        )
+        if error is None:
+            return
+        with suppress(Exception):  # an exception may be of any making
+            notes = getattr(error, "__notes__", [])
+            notes[:] = [one for one in notes if not one.startswith(_NOTE)]
+            error.add_note(note)
+
+    def log(self) -> None:
+        """Write the record of how it ended."""
+        if self.error is None:
+            log.debug("agent finished", extra={"latency_ms": self.latency})
+        else:
+            text = told(self.error)
+            log.warning("agent failed", extra={"latency_ms": self.latency, "error": text})
+
+    def prepare(self, working: WorkingCopy) -> None:
+        """Check that everything asked for can be stored. Raises what makes it impossible."""
+        self.patch = prepare(self.found.operations, working)
+        self.direct = prepare(self.found.direct, working)
+        for item in self.patch:
+            if isinstance(item.operation, Create):
+                item.operation.artifact_id = item.artifact_id
+
+
+async def execute(
+    context: Context, work: Work, new_view: Callable[[], WorkingCopy], before: WorkingCopy, generation: int
+) -> Result:
+    """Run one agent on one event, in a new view of the snapshot that `before` shows unchanged.
+
+    Errors of the agent's code are kept in the result.
+    """
+    if work.error is not None:
+        result = Result.failed(work, work.error)
+        with bind(agent=work.agent.name, generation=generation):
+            result.log()
+        return result
+    view = new_view()
+    view.is_tracking = True
+    view.reads, view.listings = dict(work.reads), dict(work.listings)
+    effects = Effects(context)
+    clock = context.resources.clock
+    started = clock.monotonic()
+    scope = Scope(context, view, effects)
+    try:
+        with entered(scope), bind(agent=work.agent.name, generation=generation):
+            try:
+                result = await _run(context, work, view, before)
+                result.found.calls = scope.calls
+            except Exception as error:
+                result = Result.failed(work, error)
+            result.latency = round((clock.monotonic() - started) * 1000, 3)
+            result.log()
+    finally:
+        effects.close()
+        view.let_go()
+    return result
+
+
+async def _run(context: Context, work: Work, view: WorkingCopy, before: WorkingCopy) -> Result:
+    _note_trigger(view, work)
+    patch = await work.agent.execute(context, work.event)
+    view.check_loaded()
+    operations = [_own(operation) for operation in patch.operations]
+    check_declared(work.agent, operations)
+    found = HeldResult(work.name, work.event, operations, view.direct, view.reads, view.listings)
+    result = Result(work, found)
+    result.prepare(view)
+    found.note_state(before)
+    return result
+
+
+def _own(operation: Operation) -> Operation:
+    """Return what may be given an id: a produce may hand out one `Create` in every execution."""
+    return replace(operation) if isinstance(operation, Create) else operation
+
+
+def _note_trigger(view: WorkingCopy, work: Work) -> None:
+    """The artifact behind the event is read first, also by an agent that never looks at it."""
+    artifact_id = work.event.artifact_id
+    stored = view.state.stored(artifact_id)
+    others, view.reads = view.reads, {}
+    if stored is not None:
+        view.note_read(artifact_id, stored)
+    for key, version in others.items():
+        if key != artifact_id:
+            view.reads[key] = version
+
+
+def check_declared(agent: Agent, operations: Iterable[Operation]) -> None:
+    """Refuse the creation of a type that no produce declares. Raises `ValueError`."""
+    if not agent.produces:
+        return
+    allowed = {kind for part in agent.produces for kind in part.creates}
+    for operation in operations:
+        if isinstance(operation, Create) and type(operation.data) not in allowed:
+            names = ", ".join(sorted(kind.__name__ for kind in allowed))
+            raise ValueError(
+                f"agent {agent.name!r} creates {type(operation.data).__name__}, which is "
+                f"not declared in produces (artifact_type or also_creates); declared are {names}"
+            )

@@ -1,0 +1,352 @@
+"""A turn: generations until nothing is left to react to, or a budget ends it.
+
+Owns the loop of one `arun`, its deadline and stop, when it saves and when it delivers, and its
+statistics. One generation's work is `generation`'s, one drain `outbox`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+from anyio import CancelScope, Event, create_task_group, get_cancelled_exc_class
+from anyio.lowlevel import checkpoint_if_cancelled
+
+from .._context import delivery
+from .._context.context import Context
+from .._context.push import ensure_attached, publish
+from .._runtime import drain, generation
+from ..budget import Budget, BudgetTracker, RunOutcome, RunStats
+from ..interrupt import PendingAction
+from ..logging import bind, get_logger
+from .config import RunInfo, Wiring
+from .execution import Result
+from .plan import named, scheduled
+
+log = get_logger("reactifact.runtime")
+
+
+@dataclass(slots=True)
+class Limits:
+    """What one turn may do."""
+
+    budget: Budget | None
+    max_iterations: int
+
+    @property
+    def max_runs(self) -> int | None:
+        """The number of executions, `None` for no limit."""
+        return None if self.budget is None else self.budget.max_runs
+
+    @property
+    def max_seconds(self) -> float | None:
+        """The deadline in seconds from the start, `None` for no limit."""
+        return None if self.budget is None else self.budget.max_seconds
+
+
+@dataclass(slots=True)
+class Turn:
+    """One turn in progress."""
+
+    wiring: Wiring
+    info: RunInfo
+    limits: Limits
+    started: float
+    saves: bool = True
+    runs: int = 0  # executions
+    committed: int = 0  # those of generations that were committed: all but the last one's, where it is cut
+    tried: int = 0  # deliveries
+    iterations: int = 0
+    errors: int = 0
+    unmatched: int = 0  # events that woke nobody, in generations in which nothing ran
+    outcome: RunOutcome = RunOutcome.STOPPED  # what an error or a cancellation leaves it at
+    tracker: BudgetTracker = field(default_factory=BudgetTracker)
+    stopping: bool = False
+    known: generation.Plan | None = None
+    done: Event = field(default_factory=Event)  # set when the turn has ended
+    _running: generation.Execution = field(init=False)
+
+    @property
+    def context(self) -> Context:
+        """The context the turn works on."""
+        return self.wiring.context
+
+    @contextmanager
+    def around(self) -> Iterator[None]:
+        """Let the code inside, and the tasks it starts, know that they run inside the turn."""
+        token = _around.set((*_around.get(), self))
+        try:
+            yield
+        finally:
+            _around.reset(token)
+
+    def is_around(self) -> bool:
+        """Tell whether the present code was called by the turn, or by a task that began inside it."""
+        return any(turn is self for turn in _around.get())
+
+    def stats(self) -> RunStats:
+        """Return what the turn did so far."""
+        return RunStats(
+            runs=self.runs,
+            iterations=self.iterations,
+            outcome=self.outcome,
+            duration=self.context.resources.clock.monotonic() - self.started,
+            errors=self.errors,
+            prompt_tokens=self.tracker.prompt_tokens,
+            completion_tokens=self.tracker.completion_tokens,
+            cost=self.tracker.cost,
+        )
+
+    # -- the loop ------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Run generations until the turn ends, and end it; sets `outcome`."""
+        outcome = await self._run_generations()
+        await self._finish()
+        self.outcome = outcome
+
+    async def _run_generations(self) -> RunOutcome:
+        """Run generations until there is a reason to run no other; return it."""
+        for _ in range(self.limits.max_iterations):
+            ended = self._ended()
+            if ended is not None:
+                return ended
+            if await self.run_generation() == 0 and not self._has_work():
+                return RunOutcome.COMPLETED
+        return self._ended() or RunOutcome.ITERATIONS_EXHAUSTED
+
+    async def flush(self) -> None:
+        """Deliver what waits, without a generation."""
+        wiring, context = self.wiring, self.context
+        generation.plan(context, wiring.agents)
+        drained = await self._deliver()
+        generation.plan(context, wiring.agents)
+        if drained.tried and wiring.session is not None:
+            await wiring.session.save()
+        self.outcome = RunOutcome.COMPLETED
+        wiring.raise_undelivered(drained)
+
+    def _ended(self) -> RunOutcome | None:
+        """Return why no further generation may start, or `None`."""
+        if self.stopping:
+            return RunOutcome.STOPPED
+        if self.limits.max_runs is not None and self.runs >= self.limits.max_runs and self._owes_runs():
+            return RunOutcome.BUDGET_RUNS_EXCEEDED
+        return self.tracker.exhausted(self.limits.budget)
+
+    def _owes_runs(self) -> bool:
+        """Whether some event waits for an execution, as far as it has been matched."""
+        present = self._present()
+        waiting = self.context.queue.active(present)
+        return any(entry.owed is None or any(name in present for name in entry.owed) for entry in waiting)
+
+    def _present(self) -> set[str]:
+        """The names under which the queue knows the agents that are there."""
+        return {name for name, _ in named(self.wiring.agents)}
+
+    def _has_work(self) -> bool:
+        present = self._present()
+        if any(not generation.owed_to_absent(entry, present) for entry in self.context.queue.active(present)):
+            return True
+        return self._delivers_now and bool(delivery.sendable(self.context.working))
+
+    @property
+    def _delivers_now(self) -> bool:
+        """Whether each generation drains the outbox."""
+        return self.wiring.dispatcher is not None and self.wiring.saves_per_commit
+
+    async def run_generation(self) -> int:
+        """Run one generation and return the number of executions."""
+        wiring, context = self.wiring, self.context
+        wiring.warn_without_dispatcher()
+        planned = generation.plan(context, wiring.agents, self.known)
+        self.known = None
+        before = self.runs
+        if planned.work:
+            await self._store_inputs()
+            await checkpoint_if_cancelled()  # no agent begins in a turn that is cut already
+            self.iterations += 1
+            self.info.generation = self.iterations
+            await self._execute(planned)
+        else:
+            self.unmatched += sum(e.event.artifact_type is not PendingAction for e in planned.batch)
+            generation.consume(context, wiring.agents, planned.batch, [])
+        errors = await self._deliver() if self._delivers_now else None
+        self.known = generation.plan(context, wiring.agents, self.known)
+        await self._save()
+        if errors is not None:
+            wiring.raise_undelivered(errors)
+        return self.runs - before
+
+    def _may_start(self) -> bool:
+        """Whether the budget lets one more execution start."""
+        limit = self.limits.max_runs
+        if limit is not None and self.runs + self._running.executed >= limit:
+            return False
+        return self.tracker.exhausted(self.limits.budget) is None
+
+    async def _execute(self, planned: generation.Plan) -> None:
+        context, wiring = self.context, self.wiring
+        work = planned.work
+        if wiring.scheduler is not None:
+            work = await scheduled(wiring.scheduler, context, work)
+            context.commits.commit_direct()  # of what came in while the scheduler thought
+        self._running = generation.Execution(work, context.line.snapshot())
+        try:
+            await generation.execute_all(
+                context, self._running, wiring.max_concurrency, self._may_start, self.iterations
+            )
+            self._count()
+            combined = await self._combined(self._running.finished)
+            number = (context.line.record.generation if context.line.record else 0) + 1
+            labels = generation.Labels(self.info.run_id, number)
+            with context.commits.whole():
+                again = generation.commit_all(context, combined, labels)
+        except BaseException:
+            # cut in the middle, or failed: what has finished is kept beside the queue
+            self._count()
+            if self._running.results:  # else what is held already was not looked at yet
+                self._hold([r for r in self._running.finished if r.error is None])
+            raise
+        self.committed = self.runs
+        generation.consume(context, wiring.agents, planned.batch, [*again, *self._running.not_started])
+        self.known = generation.plan(context, wiring.agents)  # the commit says what is owed
+        extra = {"generation": self.iterations, "runs": len(combined)}
+        log.debug("generation committed", extra=extra)
+
+    def _count(self) -> None:
+        self.runs += self._running.executed
+        self._running.executed = 0
+
+    def _hold(self, results: list[Result]) -> None:
+        if not results and not self.context.commits.held:
+            return
+        self.context.commits.hold(result.found.sealed(result.patch, result.direct) for result in results)
+
+    async def _combined(self, results: list[Result]) -> list[generation.Combined]:
+        """Return what the results that succeeded come to together, ready to be committed at once.
+
+        Raises the first failure unless errors are isolated.
+        """
+        while True:
+            results = await self._without_failures(results)
+            with bind(generation=self.iterations):
+                combined = generation.combine_all(self.context, results, self._running.snapshot)
+            if len(combined) == len(results):
+                return combined
+
+    async def _without_failures(self, results: list[Result]) -> list[Result]:
+        """Return the results that succeeded; raise the first failure unless errors are isolated."""
+        with bind(generation=self.iterations):
+            generation.mark_conflicts(results)
+        failed = [result for result in results if result.error is not None]
+        if not failed:
+            return results
+        self.errors += len(failed)
+        for result in reversed(failed):  # an error that several raised says who was the first
+            result.say_where(self.info.run_id)
+        succeeded = [result for result in results if result.error is None]
+        if self.wiring.isolate_errors:
+            for result in failed:
+                await self.wiring.report_agent_error(result)
+            return succeeded
+        self._hold(succeeded)
+        await self._save()
+        assert failed[0].error is not None
+        raise failed[0].error
+
+    # -- saving and delivering -----------------------------------------------------------------
+
+    async def _store_inputs(self) -> None:
+        """Write what the application changed before an agent works on it, unless it is written already.
+
+        A kill in the middle of the generation then loses no input, and where the store cannot be written
+        nothing is paid for first. It costs a write of its own, and only in a turn that was given changes.
+        """
+        line = self.context.line
+        if self._saves_now and line.ref is not None and not line.is_published:
+            await publish(self.context)
+
+    @property
+    def _saves_now(self) -> bool:
+        """Whether each generation is saved."""
+        return self.saves and self.wiring.session is not None and self.wiring.saves_per_commit
+
+    async def _save(self) -> None:
+        if self._saves_now and self.wiring.session is not None:
+            await self.wiring.session.save()
+
+    async def _deliver(self) -> drain.Drained:
+        drained = await deliver(self.wiring)
+        self.tried += drained.tried
+        return drained
+
+    @property
+    def was_idle(self) -> bool:
+        """Whether events came, no agent had anything to do with them, and nothing was delivered either."""
+        return bool(self.unmatched) and not self.iterations and not self.tried
+
+    async def _finish(self) -> None:
+        """End the turn: under `per_turn`, save it and then deliver what it decided."""
+        wiring = self.wiring
+        if wiring.saves_per_commit or not self.saves:
+            return
+        if wiring.session is not None:
+            await wiring.session.save()
+        if wiring.dispatcher is not None:
+            wiring.raise_undelivered(await self._deliver())
+
+
+_around: ContextVar[tuple[Turn, ...]] = ContextVar("reactifact_turns", default=())
+"""The turns that the present code runs inside of: a callback may run a turn of another runtime."""
+
+
+async def deliver(wiring: Wiring) -> drain.Drained:
+    """Write what was decided, then send it. Nothing is sent that is not in the store."""
+    context = wiring.context
+    assert wiring.dispatcher is not None
+    if not context.has_actions() or delivery.all_delivered(context.working):
+        return drain.Drained()
+    if ensure_attached(context):
+        await publish(context)
+    return await drain.drain(context, wiring.dispatcher, wiring.outbox_options())
+
+
+async def within(
+    clock: Any, seconds: float | None, body: Callable[[], Awaitable[None]], scope: CancelScope
+) -> bool:
+    """Run `body`, cancelling it after `seconds` of the clock; return whether that happened.
+
+    An exception of `body` comes out as it was raised. `scope` cancels it from outside.
+    """
+    if seconds is None:
+        with scope:
+            await body()
+        return False
+    failure: BaseException | None = None
+    expired = False
+    deadline = CancelScope()
+
+    async with create_task_group() as group:
+
+        async def watch() -> None:
+            nonlocal expired
+            await clock.sleep(seconds)
+            expired = True
+            deadline.cancel()
+
+        group.start_soon(watch)
+        try:
+            with scope, deadline:
+                await body()
+        except get_cancelled_exc_class():
+            raise
+        except BaseException as error:  # a task group would wrap it
+            failure = error
+        group.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+    return expired and deadline.cancelled_caught

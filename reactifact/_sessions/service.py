@@ -1,0 +1,227 @@
+"""Finding and delivering what waits anywhere in a store: for a service that starts after a crash.
+
+Owns the scan over all branches and the drain of each. It runs no agent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+
+from .._context import delivery, rebase
+from .._context.context import Context
+from .._runtime import drain
+from .._store._history.revset import DAMAGE, DamagedHead, damage, damaged_ref, damaged_refs, head_at
+from .._store.branch import Branch
+from .._store.commits import require_kind, require_record
+from .._store.layout import BOOKKEEPING
+from .._store.ledger import Ledger
+from .._store.migrations import current_tree
+from .._store.names import branch_ref, is_ledger_ref, parse_ref
+from .._store.object_db import Database
+from .._store.objects import Oid
+from .._store.protocol import scan_refs
+from .._store.trees import subtree
+from ..errors import MergedByHand, ReactifactError, SessionBusy, StoreError, text_of
+from ..resources import RuntimeResources
+from ..threads import in_thread
+
+# -- finding and delivering what waits anywhere in a store --
+
+
+BranchName = tuple[str, str]
+"""The ids of a session and of a branch of it."""
+
+_AT_ONCE = 500
+"""Branches that are read together: what they need stays in the cache until it was looked at."""
+
+
+@dataclass
+class DrainReport:
+    """What a drain of a whole store did. `failed` holds (session, branch, error text).
+
+    `skipped` holds (session, branch) of what another drain was delivering at that time. A branch that
+    cannot be read is among the failed, by its ref where its names are not known.
+    """
+
+    tried: int = 0
+    delivered: int = 0
+    failed: list[tuple[str, str, str]] = field(default_factory=list)
+    skipped: list[BranchName] = field(default_factory=list)
+
+
+def waiting_branches(database: Database) -> tuple[list[BranchName], list[DamagedHead]]:
+    """Return the branches that hold intents not known to be delivered, and the refs that cannot be read."""
+    listed, damaged = scan_refs(database.backend, "refs/heads/")
+    refs = {ref: oid for ref, oid in listed.items() if not is_ledger_ref(ref)}
+    found: list[BranchName] = []
+    broken = damaged_refs(damaged)
+    for chunk in _chunks(list(refs.items())):
+        try:
+            _prefetch(database, [oid for _, oid in chunk])
+        except DAMAGE:  # told below, of the branch that has it
+            scan_refs(database.backend, chunk[0][0])  # unless it is the store that cannot be read
+        for ref, oid in chunk:
+            try:
+                if parse_ref(ref) is None:
+                    continue
+                require_kind(database, oid, ref)
+                if not subtree(database, current_tree(database, oid), ("outbox",)):
+                    continue
+                head = head_at(database, ref, oid)
+                found += [] if head is None else [(head.session, head.branch)]
+            except DAMAGE as error:
+                broken.append(damaged_ref(ref, error))
+    return sorted(found), broken
+
+
+def sendable_branches(
+    database: Database, *, failed: bool = False
+) -> tuple[list[BranchName], list[DamagedHead]]:
+    """Return the branches with actions to send (with `failed`: or re-arm), and what cannot be read.
+
+    A branch that stands on a merge made by hand counts: whether it has any shows when it is opened.
+    """
+    found = []
+    waiting, broken = waiting_branches(database)
+    for session, branch in waiting:
+        try:
+            if _has_something(database, session, branch, failed):
+                found.append((session, branch))
+        except MergedByHand:
+            found.append((session, branch))
+        except DAMAGE as error:
+            broken.append(DamagedHead(branch_ref(session, branch), session, branch, damage(error)))
+    return found, broken
+
+
+def _has_something(database: Database, session: str, branch: str, failed: bool) -> bool:
+    line = Branch.load(database, session, branch)
+    if line is None:
+        return False  # deleted meanwhile
+    working = Context.over(line).working
+    return bool(delivery.sendable(working) or (failed and delivery.failed(working)))
+
+
+def pending_sessions(database: Database) -> list[str]:
+    """Return the ids of the sessions with something to send, and of those that cannot be read, sorted."""
+    found, broken = sendable_branches(database)
+    return sorted({session for session, _ in found} | {one.session or one.ref for one in broken})
+
+
+def _chunks(refs: list[tuple[str, Oid]]) -> Iterator[list[tuple[str, Oid]]]:
+    return (refs[start : start + _AT_ONCE] for start in range(0, len(refs), _AT_ONCE))
+
+
+def _prefetch(database: Database, commits: list[Oid]) -> None:
+    """Bring what the scan looks at into the cache: three reads for all of them."""
+    database.prefetch(commits)
+    trees = [database.commit(oid).tree for oid in commits]
+    database.prefetch(trees)
+    database.prefetch(entry.oid for tree in trees if (entry := database.tree(tree).get(BOOKKEEPING)))
+
+
+async def drain_store(
+    database: Database,
+    dispatcher: drain.Dispatcher,
+    options: drain.Options,
+    *,
+    resources: RuntimeResources | None = None,
+) -> DrainReport:
+    """Deliver what waits in every branch of a store; failures are recorded, not raised."""
+    found, broken = await in_thread(partial(sendable_branches, failed=options.retry_failed), database)
+    report = DrainReport()
+    report.failed += [(one.session or one.ref, one.branch or "", one.error) for one in broken]
+    for session, branch in found:
+        drained = drain.Drained()
+        try:
+            await _drain_branch(database, session, branch, dispatcher, options, drained, resources)
+        except SessionBusy:
+            report.skipped.append((session, branch))
+        except (ReactifactError, OSError) as error:  # a damaged session does not stop the others
+            report.failed.append((session, branch, text_of(error)))
+        report.tried += drained.tried
+        report.delivered += drained.delivered
+        report.failed += [(session, branch, text_of(error)) for _, error in drained.errors]
+    return report
+
+
+async def _drain_branch(
+    database: Database,
+    session: str,
+    branch: str,
+    dispatcher: drain.Dispatcher,
+    options: drain.Options,
+    drained: drain.Drained,
+    resources: RuntimeResources | None,
+) -> None:
+    line = await in_thread(rebase.load, database, session, branch, resources)
+    if line is None:
+        return  # deleted meanwhile
+    await drain.drain(Context.over(line, resources), dispatcher, options, drained)
+
+
+# -- A stored commit as a context --
+
+
+class _PastLedger(Ledger):
+    """A ledger as one commit knew it."""
+
+    def refresh(self) -> None:
+        """Refuse: a drain begins with this, and the present is not to be mixed into the past."""
+        raise StoreError(
+            f"nothing is delivered from a stored commit of session {self.session!r}, which is only "
+            f"looked at: deliver from the branch, opened by SessionStore.open or BranchStore.load_branch"
+        )
+
+    def write(self) -> None:
+        """Refuse, where there is anything to write."""
+        if not self.is_published:
+            self.refresh()
+
+
+class _PastLine(Branch):
+    """A line on one stored commit; it is never given a ref."""
+
+    def fork_off(self, branch: str) -> Branch:
+        """Return a detached line on the same commit, with the session's ledger as it is now."""
+        twin = super().fork_off(branch)
+        twin.ledger = Ledger(self.database, self.session)
+        twin.ledger.refresh()
+        return twin
+
+    def attach(self, session: str, branch: str, expected: Oid | None) -> None:
+        """Refuse."""
+        raise StoreError(
+            f"this context is commit {(self.tip or '')[:12]} of session {self.session!r}, to be looked at, "
+            f"and is not saved as branch {branch!r}: fork the commit with BranchStore.fork(), or save "
+            f"context.branch() under a name of its own"
+        )
+
+
+def context_at(
+    database: Database,
+    commit: Oid,
+    resources: RuntimeResources | None = None,
+    *,
+    ledger: Oid | None = None,
+) -> Context:
+    """Return a context over one stored commit, detached from its branch.
+
+    Its actions show the deliveries up to a commit of the ledger: `ledger`, else the one the commit
+    knew. It cannot be published; `Context.branch` of it makes a fork that can. Raises `StoreError` for a
+    commit that reactifact did not make, or of a ledger.
+    """
+    return Context.over(line_at(database, commit, ledger=ledger), resources)
+
+
+def line_at(database: Database, commit: Oid, *, ledger: Oid | None = None) -> Branch:
+    """Return the line below such a context: its state without queue and models. Raises `StoreError`."""
+    record = require_record(database, commit, commit)
+    if record.kind == "ledger":
+        raise StoreError(f"{commit[:12]} is a commit of a ledger, which holds deliveries and no state")
+    known = _PastLedger(database, record.session, head=ledger or record.ledger)
+    line = _PastLine(database, known, record.session, record.branch)
+    line.move_to(commit)
+    return line

@@ -1,0 +1,220 @@
+"""Which store a path, a DSN or a backend means."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import Any
+
+from .._context.context import Context
+from .._context.merge import copy_history
+from .._context.push import publish
+from .._store._backends.document import DocumentBackend
+from .._store._backends.files import checked_path
+from .._store._backends.git.backend import GitBackend
+from .._store._backends.kv import KVBackend
+from .._store._backends.sql.postgres import PostgreSQLKVBackend
+from .._store._backends.sql.sqlite import SQLiteKVBackend
+from .._store._history.rebase import settle_fork
+from .._store.branch import MAIN, Branch
+from .._store.commits import require_record
+from .._store.graph import first_parents, is_ancestor
+from .._store.ledger import Ledger
+from .._store.names import branch_ref, is_cut, is_ledger_ref, parse_ref
+from .._store.object_db import Database
+from .._store.protocol import Durability as Durability
+from .._store.protocol import ObjectBackend, Prunable, Pruned, scan_refs
+from ..errors import NotAStore, StaleSession, StoreError
+from ..threads import in_thread
+
+# -- which store a path, a DSN or a backend means --
+
+
+StoreLike = Any
+"""A path, a DSN, or a backend.
+
+A path that ends in `.db`, `.sqlite` or `.sqlite3` is a SQLite file, any other a bare repository; each
+is made when absent. A text that begins with `postgresql://` is the DSN of a PostgreSQL database. A
+`KVBackend` that has only the methods of that class keeps one document a session.
+"""
+
+_SQLITE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
+_DSN_PREFIXES = ("postgresql://", "postgres://")
+
+
+def open_database(
+    store: StoreLike,
+    *,
+    durability: Durability = "full",
+    create: bool = True,
+    read_only: bool = False,
+) -> Database:
+    """Return the database of a path, a DSN or a backend.
+
+    What is opened `read_only` by its path or DSN is neither made nor changed, and every write to it
+    raises; a backend object is taken as it is.
+
+    Raises `NotAStore` for a path or DSN where there is no store and for any other address, `ImportError`
+    for a DSN without the driver, `TypeError` for anything else.
+    """
+    if isinstance(store, Database):
+        return store
+    if isinstance(store, ObjectBackend):
+        return Database(store)
+    if isinstance(store, KVBackend):
+        return Database(DocumentBackend(store))
+    if not isinstance(store, str | os.PathLike):
+        hint = "; give its `database`" if isinstance(getattr(store, "database", None), Database) else ""
+        given = type(store).__name__
+        raise TypeError(f"a store is a path, a DSN or a backend such as GitBackend(path), not {given}{hint}")
+    path = os.fspath(store) if is_dsn(store) else checked_path(store)
+    if not path:
+        raise NotAStore("an empty text does not name a store: give a path or a DSN")
+    kind: type[GitBackend] | type[SQLiteKVBackend] | type[PostgreSQLKVBackend] = GitBackend
+    if is_dsn(store):
+        kind = PostgreSQLKVBackend
+    elif os.fsdecode(path).endswith(_SQLITE_SUFFIXES):
+        kind = SQLiteKVBackend
+    return Database(kind(path, durability=durability, create=create, read_only=read_only))
+
+
+def is_dsn(store: StoreLike) -> bool:
+    """Tell whether a text is the DSN of a PostgreSQL database."""
+    return isinstance(store, str) and store.startswith(_DSN_PREFIXES)
+
+
+# -- saving a context under a session and a branch, and listing what a store holds --
+
+
+async def save_as(
+    database: Database, context: Context, session_id: str, branch: str, *, is_session: bool
+) -> None:
+    """Write a context as a branch of a session. Raises `StaleSession` where commits would be lost."""
+    line = context.line
+    ref = branch_ref(session_id, branch)
+    if line.ref == ref and line.database is database:
+        await publish(context)
+        return
+    line.is_session = line.is_session or (is_session and line.record is None)
+    context.commits.begin()
+    context.commits.note_queue()
+    if line.ref is None and line.database is database:
+        await _attach(context, session_id, branch)
+        return
+    twin = Context.over(await _copied(line, database, session_id, branch), context.resources)
+    twin.line.is_session = is_session
+    twin.line.is_watched = line.is_watched
+    twin.queue.remove_since(line.next_event)  # deliveries that the queue of `context` knows
+    await _attach(twin, session_id, branch)
+
+
+async def _copied(line: Branch, database: Database, session_id: str, branch: str) -> Branch:
+    """Return a detached line on the same commit, in the database it is to be saved to."""
+    twin = line.fork_off(branch)
+    if line.database is database:
+        return twin
+    return await in_thread(
+        _copy, twin, line.ledger, Branch(database, Ledger(database, session_id), session_id, branch)
+    )
+
+
+def _copy(source: Branch, delivered: Ledger, target: Branch) -> Branch:
+    assert source.tip is not None
+    target.ledger.refresh()
+    copy_history(source.objects, target.objects, source.tip, set())
+    target.move_to(source.tip)
+    target.take_ledger(delivered)
+    return target
+
+
+async def _attach(context: Context, session_id: str, branch: str) -> None:
+    line = context.line
+    copy = line.fork_off(line.branch)
+    if await in_thread(settle_fork, copy):
+        context.commits.note_queue()
+        line.objects.absorb(copy.objects)  # what was read for the copy, so that nothing is read here
+        settle_fork(line)
+    if context.commits.working.state is not line.state:
+        context.commits.replace_line(line)
+    ref = branch_ref(session_id, branch)
+    refs = await in_thread(line.database.backend.refs, ref)
+    held = refs.get(ref)
+    tip = line.seal()
+    assert tip is not None
+    if held is not None and not is_ancestor(line.objects, held, tip):
+        raise StaleSession(
+            f"branch {branch!r} of session {session_id!r} holds commits that this context does not "
+            f"contain, and saving would lose them: load the branch and merge it first, delete it, "
+            f"or save under another name"
+        )
+    context.commits.attach(session_id, branch, held)
+    assert line.record is not None
+    if is_cut(ref) and (line.record.session, line.record.branch) != (session_id, branch):
+        context.commits.commit_name()
+    await publish(context)
+
+
+def unsaved(context: Context) -> list[str]:
+    """Return what was changed on a context and is not in the store, in words, the oldest first."""
+    line = context.line
+    records = [] if line.draft is None else [line.draft.record]
+    if line.tip != line.published:
+        for oid, record in first_parents(line.objects, line.tip):
+            if oid == line.published:
+                break
+            records += [] if record is None else [record]
+    found = [
+        f"{operation['type']} {operation['artifact_id']}"
+        for operations in (*(record.operations for record in reversed(records)), context.working.operations)
+        for operation in operations
+    ]
+    return found if line.ledger.is_published else [*found, "what was recorded of deliveries"]
+
+
+def sessions(database: Database) -> list[str]:
+    """Return the ids of all sessions that have a line of their own, sorted.
+
+    One whose ref is damaged is among them: opening it says why. Raises `DamagedRef` where the ids of
+    damaged ones are not known.
+    """
+    found = set()
+    refs, damaged = scan_refs(database.backend, "refs/heads/")
+    for error in damaged:
+        session, branch = parse_ref(error.ref) or (None, None)
+        if session is None and (error.ref.endswith(f"/{MAIN}") or not error.ref.startswith("refs/")):
+            raise error
+        if session is not None and branch == MAIN:
+            found.add(session)
+    for ref, oid in refs.items():
+        if not ref.endswith(f"/{MAIN}"):
+            continue
+        name = whole_names(database, ref, oid)
+        if name is not None and name[1] == MAIN:
+            found.add(name[0])
+    return sorted(found)
+
+
+def whole_names(database: Database, ref: str, oid: str) -> tuple[str, str] | None:
+    """Return (session, branch) of a ref, `None` for a ledger or a ref that is not ours."""
+    parsed = parse_ref(ref)
+    if parsed is None or is_ledger_ref(ref):
+        return None
+    session, branch = parsed
+    if session is None or branch is None:
+        record = require_record(database, oid, ref)
+        return record.session, record.branch
+    return session, branch
+
+
+# -- removing from a store what no branch and no tag reaches any more --
+
+
+async def prune_store(database: Database, *, grace: float = 3600.0, rewrite: bool = False) -> Pruned:
+    """Prune a store; see `SessionStore.prune`."""
+    backend = database.backend
+    if not isinstance(backend, Prunable):
+        raise StoreError(
+            f"{backend.location} is not pruned by reactifact: in a bare repository `git gc` removes what no "
+            f"branch or tag reaches, and other stores keep nothing of it beyond the process"
+        )
+    return await in_thread(partial(backend.prune, grace=grace, rewrite=rewrite))

@@ -1,0 +1,423 @@
+"""`GitBackend`: a bare repository as an `ObjectBackend`.
+
+It owns the order of things: objects are published and synced before a ref moves to them, and their
+pack is kept from git's collector until it has. The parts of it stand beside: packs, refs, `HEAD`,
+locks, maintenance, and the repository itself.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pygit2
+from pygit2.enums import ObjectType
+
+from ....errors import MissingObject, SessionBusy, StoreError
+from ...objects import MAX_OBJECT, GitObject, Kind, Oid, require_size
+from ...protocol import (
+    Durability,
+    RefScan,
+    RefUpdate,
+    check_durability,
+    check_objects,
+    check_oid,
+    check_ref_name,
+)
+from ..files import checked_path, os_errors, remove
+from ..locks import FileLock, LockFolder, LockQueue
+from .pack import build_pack, read_loose
+from .pack_folder import TRIGGER, CheckedIndexes, PackFolder, PackMerger, borrowed_folders
+from .packed_refs import GitLocks
+from .refs import Head, RefFolder
+from .repository import open_repository, require_settled, settle
+
+# -- A bounded memory of the objects just written, so that reading them back costs no look at packs --
+
+
+LIMIT = 16 * 1024 * 1024
+"""Bytes of memory that the objects may take."""
+
+
+class RecentObjects:
+    """The last objects written, up to `limit` bytes of memory; the oldest go first."""
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        self._limit = limit
+        self._mutex = threading.Lock()
+        self._size = 0
+        self._objects: OrderedDict[Oid, GitObject] = OrderedDict()
+
+    def get(self, oid: Oid) -> GitObject | None:
+        """Return the object, if it is still remembered."""
+        return self._objects.get(oid)
+
+    def add(self, objects: Mapping[Oid, GitObject]) -> None:
+        """Remember `objects`, except those over a quarter of the limit."""
+        with self._mutex:
+            for oid, item in objects.items():
+                if oid in self._objects:
+                    self._objects.move_to_end(oid)
+                elif item.in_memory <= self._limit // 4:
+                    self._objects[oid] = item
+                    self._size += item.in_memory
+            while self._size > self._limit:
+                _, gone = self._objects.popitem(last=False)
+                self._size -= gone.in_memory
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._mutex:
+            self._objects.clear()
+            self._size = 0
+
+
+# -- `GitBackend`: a bare repository as an `ObjectBackend` --
+
+
+_BUILDING = threading.Lock()
+"""Packs are built one at a time: it is work for the interpreter, and two threads at it only make
+the event loop wait longer for its turn. Writing and syncing them goes on side by side."""
+
+_LIBGIT2_ERRORS = (pygit2.GitError, ValueError, BufferError, MemoryError, OSError)
+"""What pygit2 raises for an object that it cannot read, by what libgit2 met."""
+
+_KINDS: dict[int, Kind] = {
+    ObjectType.COMMIT: "commit",
+    ObjectType.TREE: "tree",
+    ObjectType.BLOB: "blob",
+    ObjectType.TAG: "tag",
+}
+
+
+class GitBackend:
+    """Objects and refs in the bare repository at `path`, which is made if there is nothing there.
+
+    With `durability="full"` a write is on stable storage when it returns; with `"os"` it survives
+    the death of the process, not a power cut. `fault`, if set, is called with the name of each step
+    of a write that has just been done, so that tests can kill, pause or fail there; set on the class,
+    it is called for the making of the store too.
+
+    `lock_wait` is how many seconds a write waits for a lock file (`main.lock`, `packed-refs.lock`) that
+    another program holds, by default 10; then it raises `StoreBusy`.
+
+    An object of more than `max_object` bytes is neither written nor read (`ObjectTooLarge`): what packed
+    bytes say that they become is believed only up to there.
+
+    With `read_only` nothing is made or changed, not by opening either, and a write raises
+    `StoreError`.
+
+    Raises `NotAStore` when `path` holds something else, or nothing and `create` is false.
+    """
+
+    fault: Callable[[str], None] | None = None
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        durability: Durability = "full",
+        create: bool = True,
+        read_only: bool = False,
+        lock_wait: float | None = None,
+        max_object: int = MAX_OBJECT,
+    ) -> None:
+        self._max_object = max_object
+        self._location = checked_path(path)
+        self._path = Path(os.path.realpath(self._location))
+        self._sync = durability == "full"
+        self._durability = check_durability(durability)
+        self._read_only = read_only
+        repository = open_repository(
+            self._path,
+            self._location,
+            create=create and not read_only,
+            sync=self._sync,
+            step=self._step,
+        )
+        git_dir = os.path.normpath(repository.path)
+        self._objects_path = f"{git_dir}/objects"
+        self._locks = LockFolder(f"{git_dir}/reactifact/locks", self._location)
+        self._packs = PackFolder(
+            f"{self._objects_path}/pack", f"{git_dir}/reactifact/writers", sync=self._sync, step=self._step
+        )
+        self._indexes: dict[str, CheckedIndexes] = {}
+        self._merger = PackMerger(self._packs, self._step)
+        self._git_locks = GitLocks(git_dir, self._location, self._locks, sync=self._sync, wait=lock_wait)
+        self._refs = RefFolder(git_dir, self._location, self._git_locks, sync=self._sync, step=self._step)
+        self._head = Head(git_dir, self._refs, self._git_locks, sync=self._sync, step=self._step)
+        self._recent = RecentObjects()
+        self._mutex = threading.Lock()
+        self._repository: pygit2.Repository | None = repository
+        self._database: pygit2.Odb | None = None
+        with os_errors(self._location, "opening"):
+            self._settled = not read_only and settle(repository, self._git_locks)
+            self._count_packs()
+            if not read_only and (self._packs.needs_sweep() or self._refs.needs_sweep()):
+                # What is left over does no harm: on a full or read-only disk reading must go on.
+                with suppress(OSError):
+                    self._sweep()
+
+    @property
+    def location(self) -> str:
+        """The path as it was given."""
+        return self._location
+
+    @property
+    def is_local(self) -> bool:
+        """Always true."""
+        return True
+
+    @property
+    def durability(self) -> Durability:
+        """`full` or `os`."""
+        return self._durability
+
+    @property
+    def repository(self) -> pygit2.Repository:
+        """The repository as pygit2 has it, for reading what this class has no method for."""
+        with self._mutex:
+            if self._repository is None:
+                self._repository = open_repository(
+                    self._path, self._location, create=False, sync=self._sync, step=self._step
+                )
+            return self._repository
+
+    @property
+    def needs_maintenance(self) -> bool:
+        """True when so many small packs have come together that `maintain` is due. Costs nothing."""
+        return self._small_packs >= TRIGGER
+
+    def read_many(self, oids: Iterable[Oid]) -> dict[Oid, GitObject]:
+        """Return every object asked for.
+
+        Raises `MissingObject` for the first that is absent, `StoreError` for one that is damaged.
+        """
+        found: dict[Oid, GitObject] = {}
+        for oid in oids:
+            if oid not in found:
+                found[oid] = self._recent.get(oid) or self._read(oid)
+        return found
+
+    def refs(self, prefix: str = "refs/") -> dict[str, Oid]:
+        """Return the refs whose full name starts with `prefix`, in order of name.
+
+        Raises `DamagedRef` where a file does not hold what git writes there.
+        """
+        return self.scan_refs(prefix).whole(prefix)
+
+    def scan_refs(self, prefix: str = "refs/") -> RefScan:
+        """Return what `refs` does, and apart from it the refs that cannot be read."""
+        with os_errors(self._location, "reading refs of"):
+            return self._refs.scan(prefix)
+
+    def check_indexes(self) -> None:
+        """Raise `DamagedIndex` for an index of a pack that is damaged. It reads all of them."""
+        for indexes in self._indexes.values():
+            indexes.forget()
+        self._require_indexes(whole=True)
+
+    def write(self, objects: Mapping[Oid, GitObject], updates: Sequence[RefUpdate] = ()) -> None:
+        """Publish `objects` as one pack, then move the refs in the order given.
+
+        When this returns everything is as durable as promised. Raises `Contention` when a ref does
+        not hold what is expected (those before it have moved), `MissingObject` when a ref would point
+        at nothing, `StoreError` when the disk refuses; the store stays usable after each.
+        """
+        self._require_writable()
+        check_objects(objects, self._max_object)
+        for update in updates:
+            check_ref_name(update.name)
+        with os_errors(self._location, "writing to"):
+            self._settle()
+            self._refuse_early(updates)
+            self._require_targets(objects, updates)
+            if not objects:
+                self._move(updates)
+                return
+            with _BUILDING:
+                packed = build_pack(objects)
+            with self._packs.published([packed.pack], lambda: packed.idx):
+                self._recent.add(objects)
+                self._move(updates)
+        with self._mutex:
+            self._small_packs += 1
+
+    def queue(self, name: str) -> LockQueue:
+        """Return the queue of those who wait for a named lock."""
+        return self._locks.queue(name)
+
+    @contextmanager
+    def lock(self, name: str, *, wait: float = 0.0) -> Iterator[FileLock]:
+        """Hold the named lock for the length of a `with`, against threads and processes.
+
+        Raises `SessionBusy`, naming the holder, when it is not had within `wait` seconds.
+        """
+        self._require_writable()
+        with os_errors(self._location, "locking"):
+            lock = self._locks.take(name, wait)
+        try:
+            yield lock
+        finally:
+            lock.release(unlink=True)
+
+    def maintain(self) -> bool:
+        """Sweep what killed writers left and merge small packs; call it in a worker thread.
+
+        Returns false when another process is at it. Loses nothing and keeps no writer waiting.
+        """
+        self._require_writable()
+        with os_errors(self._location, "maintaining"):
+            with self._locks.internal("maintenance", 0.0) as had:
+                if had:
+                    self._sweep()
+                    self._merger.merge()
+            self._count_packs()
+        self._reopen()
+        return had
+
+    def forget_history(self) -> None:
+        """Remove git's indexes of the commit graph and over packs; git makes them anew when it wants."""
+        self._require_writable()
+        with os_errors(self._location, "maintaining"):
+            info = f"{self._objects_path}/info"
+            remove(f"{info}/commit-graph")
+            with suppress(FileNotFoundError):
+                for name in os.listdir(f"{info}/commit-graphs"):
+                    remove(f"{info}/commit-graphs/{name}")
+                os.rmdir(f"{info}/commit-graphs")
+            self._packs.drop_multi_pack_index()
+            self._step("history-forgotten")
+
+    @contextmanager
+    def maintenance_paused(self, *, wait: float = 60.0) -> Iterator[None]:
+        """Keep every process from merging packs for the length of a `with`.
+
+        For whoever removes objects for good: merging copies packs whole. Raises `SessionBusy`.
+        """
+        with self._locks.internal("maintenance", wait) as had:
+            if not had:
+                raise SessionBusy(
+                    f"packs of {self._location} are being merged for over {wait:g} seconds; retry"
+                )
+            yield
+
+    def close(self) -> None:
+        """Give back files and memory. Closing twice is fine; a later use opens them again."""
+        self._reopen()
+        self._recent.clear()
+        self._refs.close()
+        self._packs.close()
+
+    def _require_writable(self) -> None:
+        if self._read_only:
+            raise StoreError(f"{self._location} was opened read-only; open it without read_only to change it")
+
+    def _step(self, name: str) -> None:
+        if self.fault is not None:
+            self.fault(name)
+
+    def _settle(self) -> None:
+        if not self._settled:
+            self._settled = settle(self.repository, self._git_locks)
+            require_settled(self._settled, self._location)
+
+    def _refuse_early(self, updates: Sequence[RefUpdate]) -> None:
+        """Raise `Contention` before anything is written, where the refs as they are now tell it."""
+        planned = dict[str, Oid | None]()
+        for update in updates:
+            name = update.name
+            self._refs.require(update, planned[name] if name in planned else self._refs.read(name))
+            planned[name] = update.new
+
+    def _require_targets(self, objects: Mapping[Oid, GitObject], updates: Sequence[RefUpdate]) -> None:
+        old = {update.new for update in updates if update.new is not None} - objects.keys()
+        if not old:
+            return
+        # Opened anew: an old handle still sees objects that a `git gc` has removed.
+        database = self._open_database(fresh=True)
+        for oid in old:
+            check_oid(oid)
+            if not database.exists(oid):
+                self._require_indexes(whole=True)
+                raise MissingObject(oid, self._location)
+
+    def _move(self, updates: Sequence[RefUpdate]) -> None:
+        moved: list[RefUpdate] = []
+        self._head.prepare(updates)
+        try:
+            for update in updates:
+                self._refs.move(update)
+                moved.append(update)
+        finally:
+            self._head.follow(moved)
+
+    def _read(self, oid: Oid) -> GitObject:
+        check_oid(oid)
+        loose = read_loose(self._objects_path, oid, self._location, self._max_object)
+        if loose is not None:
+            return loose
+        kind: int
+        try:
+            kind, data = self._read_from(self._open_database(), oid)
+        except _LIBGIT2_ERRORS:
+            # Packs vanish when git, or another of us, repacks: look again with fresh eyes, once.
+            kind, data = self._read_again(oid)
+        return GitObject(_KINDS[kind], data)
+
+    def _read_from(self, database: pygit2.Odb, oid: Oid) -> tuple[int, bytes]:
+        _, size = database.read_header(oid)  # of a delta: what comes out of it
+        require_size(f"object {oid} in {self._location}", size, self._max_object)
+        return database.read(oid)
+
+    def _read_again(self, oid: Oid) -> tuple[int, bytes]:
+        database = self._open_database(fresh=True)
+        try:
+            return self._read_from(database, oid)
+        except KeyError:
+            self._require_indexes(whole=True)
+            raise MissingObject(oid, self._location) from None
+        except _LIBGIT2_ERRORS as error:
+            self._require_indexes(whole=True)
+            raise StoreError(
+                f"object {oid} in {self._location} cannot be read: {error}; run `git fsck` on the store "
+                f"and fetch the object from a clone or a backup"
+            ) from error
+
+    def _open_database(self, *, fresh: bool = False) -> pygit2.Odb:
+        """Return the database of libgit2, each index that it may follow looked at."""
+        database = self._database
+        fresh = fresh or database is None
+        self._require_indexes(again=fresh)
+        if database is None or fresh:
+            self._database = database = pygit2.Odb(self._objects_path)
+        return database
+
+    def _require_indexes(self, *, again: bool = False, whole: bool = False) -> None:
+        with os_errors(self._location, "reading pack indexes of"):
+            if again or whole:
+                folders = [self._packs.folder, *borrowed_folders(self._objects_path)]
+                known = self._indexes
+                self._indexes = {name: known.get(name) or CheckedIndexes(name) for name in folders}
+            for indexes in self._indexes.values():
+                indexes.require(again=again, whole=whole)
+
+    def _reopen(self) -> None:
+        with self._mutex:
+            self._database = None
+            self._repository = None
+
+    def _sweep(self) -> None:
+        with self._locks.internal("sweep", 0.0) as had:
+            if had:
+                self._packs.sweep()
+                self._refs.sweep()
+
+    def _count_packs(self) -> None:
+        small = len(self._merger.small_packs())
+        with self._mutex:
+            self._small_packs = small

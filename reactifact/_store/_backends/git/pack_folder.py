@@ -1,0 +1,565 @@
+"""The folder `objects/pack`: packs are published under a `.keep`, and what killed writers left is swept.
+
+It owns names, order and durability of the files there. A `.keep` of ours is a hard link to a file
+that its writer holds locked, so a kept pack whose lock can be had belongs to a dead writer. What
+stands inside a pack is the business of `pack`; which packs are merged is that of `maintenance`.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import re
+import secrets
+import socket
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from typing import NamedTuple
+
+from ....errors import DamagedIndex
+from ..files import read_plain, refuse_links, remove, sync_folder, write_all, write_new
+from ..locks import FileLock, try_lock
+from .pack import (
+    CorruptPack,
+    Entry,
+    build_index,
+    check_bounds,
+    check_index,
+    holds_all,
+    holds_deltas,
+    is_intact,
+    is_whole,
+    join_packs,
+    parse_index,
+    plan_join,
+)
+
+# -- what marks a writer as alive: one locked file, to which its `.keep` files are hard links --
+
+
+KEEP_MARK = b"reactifact writer"
+
+_NAME = re.compile(r"[0-9a-f]{16}")
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EXDEV, errno.EMLINK, errno.ENOSYS)
+
+
+class WriterMark:
+    """The locked file of one writer, made when first needed."""
+
+    def __init__(self, folder: str, *, sync: bool) -> None:
+        self._folder = folder
+        self._sync = sync
+        self._mutex = threading.Lock()
+        self._lock: FileLock | None = None
+        self._lost: list[FileLock] = []
+        self._in_use = 0
+
+    @contextmanager
+    def kept(self, base: str) -> Iterator[None]:
+        """Hold `<base>.keep` for the length of a `with`."""
+        lock = self._enter()
+        try:
+            try:
+                try:
+                    os.link(lock.path, f"{base}.keep")
+                except FileNotFoundError:  # somebody took the folder of the writers away
+                    lock = self._renew(lock)
+                    os.link(lock.path, f"{base}.keep")
+                own = None
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise
+                own = self._locked_file(f"{base}.keep.new")
+                own.rename(f"{base}.keep")
+            try:
+                yield
+            finally:
+                remove(f"{base}.keep")
+                if own is not None:
+                    own.release(unlink=False)
+        finally:
+            self._leave()
+
+    def has_others(self) -> bool:
+        """Tell whether files of other writers, alive or dead, stand there."""
+        return any(path != self._own_path() for path in self._paths())
+
+    def sweep(self) -> None:
+        """Remove the files of dead writers."""
+        for path in self._paths():
+            with suppress(FileNotFoundError):
+                if path != self._own_path() and (lock := try_lock(path, create=False)) is not None:
+                    lock.release(unlink=is_marked(lock))
+
+    def close(self) -> None:
+        """Give the file back, unless a pack is in work under it."""
+        with self._mutex:
+            if self._lock is not None and not self._in_use:
+                lock, self._lock = self._lock, None
+                self._lost.clear()
+                with suppress(OSError):  # a file that stays is swept as a dead writer's
+                    lock.release(unlink=True)
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _enter(self) -> FileLock:
+        with self._mutex:
+            if self._lock is None:
+                self._lock = self._own_file()
+            self._in_use += 1
+            return self._lock
+
+    def _renew(self, lost: FileLock) -> FileLock:
+        """Make another file where the one we had is gone. The old one stays locked for its links."""
+        with self._mutex:
+            if self._lock is None or self._lock is lost:
+                self._lost.append(lost)
+                self._lock = self._own_file()
+            return self._lock
+
+    def _own_file(self) -> FileLock:
+        refuse_links(os.path.dirname(self._folder), self._folder)
+        os.makedirs(self._folder, exist_ok=True)
+        return self._locked_file(f"{self._folder}/{secrets.token_hex(8)}")
+
+    def _leave(self) -> None:
+        with self._mutex:
+            self._in_use -= 1
+
+    def _locked_file(self, path: str) -> FileLock:
+        lock = try_lock(path)
+        if lock is None:
+            raise FileExistsError(errno.EEXIST, "a file under a name just made up is locked", path)
+        try:
+            host = socket.gethostname().encode()
+            write_all(lock.descriptor, b"%s: process %d on %s\n" % (KEEP_MARK, os.getpid(), host))
+            if self._sync:
+                os.fsync(lock.descriptor)
+        except BaseException:
+            lock.release(unlink=True)
+            raise
+        return lock
+
+    def _own_path(self) -> str | None:
+        return self._lock.path if self._lock is not None else None
+
+    def _paths(self) -> list[str]:
+        refuse_links(self._folder)
+        with suppress(FileNotFoundError):
+            return [f"{self._folder}/{name}" for name in os.listdir(self._folder) if _NAME.fullmatch(name)]
+        return []
+
+
+def is_marked(lock: FileLock) -> bool:
+    """Tell whether a locked file is a writer's of ours; one killed early has written nothing yet."""
+    os.lseek(lock.descriptor, 0, os.SEEK_SET)
+    return os.read(lock.descriptor, len(KEEP_MARK)) in (KEEP_MARK, b"")
+
+
+# -- the folder `objects/pack` --
+
+
+MULTI_PACK_INDEX = "multi-pack-index"
+"""The name of git's index over all packs."""
+
+_OURS = re.compile(r"(pack-[0-9a-f]{40})\.(?:keep|keep\.new|pack\.new|idx\.new)")
+_PACK_MODE = 0o444
+_ALTERNATES_DEPTH = 5
+
+_Stamp = tuple[int, int, int]
+"""By which a file is known again: inode, time and size."""
+
+Step = Callable[[str], None]
+"""Called with the name of each step that has just been done."""
+
+
+class StoredPack(NamedTuple):
+    """A complete pack: the path without extension, bytes of the pack file, when it was written."""
+
+    base: str
+    size: int
+    written: float
+
+    @property
+    def name(self) -> str:
+        """The file name without extension."""
+        return os.path.basename(self.base)
+
+    @property
+    def pack_path(self) -> str:
+        """The pack file."""
+        return f"{self.base}.pack"
+
+    @property
+    def idx_path(self) -> str:
+        """The index file."""
+        return f"{self.base}.idx"
+
+    def is_untouched(self) -> bool:
+        """Tell whether it is still there and nobody has put a `.keep` beside it since."""
+        return (
+            os.path.exists(self.pack_path)
+            and os.path.exists(self.idx_path)
+            and not os.path.exists(f"{self.base}.keep")
+        )
+
+    def remove(self) -> None:
+        """Take it away, the index first: without it nobody starts to read the pack."""
+        remove(self.idx_path)
+        remove(self.pack_path)
+
+
+class PackFolder:
+    """Publishes and sweeps packs in one folder.
+
+    With `protect` false no `.keep` stands beside a new pack, so that a test can show what it is for.
+    """
+
+    def __init__(self, folder: str, writers: str, *, sync: bool, step: Step) -> None:
+        self.folder = folder
+        self.protect = True
+        self._sync = sync
+        self._step = step
+        self._writer = WriterMark(writers, sync=sync)
+
+    @contextmanager
+    def published(self, chunks: Iterable[bytes], index: Callable[[], bytes]) -> Iterator[None]:
+        """Put a pack in place and hold its `.keep` until the end of the `with`.
+
+        `chunks` are the bytes of the pack; `index` is called for those of the index once they are
+        used up, and may raise to give up before anything is in place.
+
+        The name is never one that existed before, not even for equal content: `git repack` may
+        already have decided to remove a pack that is there, and two writers would share one `.keep`.
+        """
+        base = f"{self.folder}/pack-{secrets.token_hex(20)}"
+        with self._writer.kept(base):
+            self._place(base, chunks, index)
+            yield
+        self._step("keep-removed")
+
+    def packs(self) -> list[StoredPack]:
+        """Return the complete packs that have nothing but an index beside them, oldest first.
+
+        Packs with a `.keep`, a bitmap, a promisor mark and the like are git's or somebody's own.
+        """
+        beside: dict[str, set[str]] = {}
+        for name in os.listdir(self.folder):
+            stem, dot, extension = name.partition(".")
+            if dot and stem.startswith("pack-"):
+                beside.setdefault(stem, set()).add(extension)
+        found: list[StoredPack] = []
+        for stem, extensions in beside.items():
+            if extensions == {"pack", "idx"}:
+                base = f"{self.folder}/{stem}"
+                with suppress(FileNotFoundError):
+                    stat = os.stat(f"{base}.pack")
+                    found.append(StoredPack(base, stat.st_size, stat.st_mtime))
+        return sorted(found, key=lambda pack: (pack.written, pack.base))
+
+    def needs_sweep(self) -> bool:
+        """Tell whether anything stands there that only a writer at work, or a killed one, has."""
+        return bool(self._unfinished()) or self._writer.has_others()
+
+    def sweep(self) -> None:
+        """Remove what killed writers left. Callers hold the sweep lock."""
+        for stem in sorted(self._unfinished()):
+            self._sweep_one(f"{self.folder}/{stem}")
+        self._writer.sweep()
+
+    def drop_multi_pack_index(self) -> None:
+        """Remove git's index over all packs, which would name packs that are about to go."""
+        for name in os.listdir(self.folder):
+            if name == MULTI_PACK_INDEX or name.startswith(f"{MULTI_PACK_INDEX}-"):
+                remove(f"{self.folder}/{name}")
+
+    def close(self) -> None:
+        """Give back what marks this writer as alive; the next publication takes it again."""
+        self._writer.close()
+
+    def _place(self, base: str, chunks: Iterable[bytes], index: Callable[[], bytes]) -> None:
+        new_pack, new_index = f"{base}.pack.new", f"{base}.idx.new"
+        try:
+            self._step("keep-renamed")
+            if not self.protect:
+                remove(f"{base}.keep")
+            write_new(new_pack, chunks, sync=self._sync, mode=_PACK_MODE)
+            self._step("pack-written")
+            write_new(new_index, [index()], sync=self._sync, mode=_PACK_MODE)
+            self._step("idx-written")
+            os.rename(new_pack, f"{base}.pack")
+            self._step("pack-renamed")
+            os.rename(new_index, f"{base}.idx")
+            self._step("idx-renamed")
+            if self._sync:
+                sync_folder(self.folder)
+            self._step("pack-dir-synced")
+        except BaseException:
+            _remove_parts(base)
+            raise
+
+    def _unfinished(self) -> set[str]:
+        return {match[1] for name in os.listdir(self.folder) if (match := _OURS.fullmatch(name))}
+
+    def _sweep_one(self, base: str) -> None:
+        # A keep only ever moves from the first name to the second: looking in this order, a live one
+        # cannot be missed.
+        for keep in (f"{base}.keep.new", f"{base}.keep"):
+            try:
+                if keep.endswith(".keep") and not _is_ours(keep):
+                    return
+                lock = try_lock(keep, create=False)
+            except FileNotFoundError:
+                continue
+            if lock is None:
+                return
+            try:
+                _remove_parts(base)
+            finally:
+                lock.release(unlink=True)
+            return
+        _remove_parts(base)
+
+
+class CheckedIndexes:
+    """The indexes of one pack folder, each looked at before libgit2 follows it.
+
+    libgit2 does not ask whether what stands in an index is true: a bad place in one can end the process.
+    What was found good is remembered by name, time and size. When something cannot be found or read, the
+    question is asked again of the whole of each index, so that the one at fault is named.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._listed: int | None = None
+        self._safe: dict[str, _Stamp] = {}
+        self._whole: dict[str, _Stamp] = {}
+
+    def require(self, *, again: bool = False, whole: bool = False) -> None:
+        """Check what is new in the folder, with `again` also what was written anew under its old name.
+
+        Costs one look at the folder's time where nothing came or went. With `whole` each is read from
+        beginning to end. Raises `DamagedIndex`.
+        """
+        listed = os.stat(self._folder).st_mtime_ns
+        if listed == self._listed and not (again or whole):
+            return
+        known = self._whole if whole else self._safe
+        good: dict[str, _Stamp] = {}
+        with os.scandir(self._folder) as entries:
+            for entry in entries:
+                name = entry.name
+                if name.endswith(".idx") or name == MULTI_PACK_INDEX:
+                    stamp = known.get(name)
+                    if stamp is None or again or whole:
+                        with suppress(FileNotFoundError):  # merged away meanwhile
+                            good[name] = self._checked(name, stamp, whole)
+                    else:
+                        good[name] = stamp
+        self._safe = good
+        self._listed = listed
+        if whole:
+            self._whole = good
+
+    def forget(self) -> None:
+        """Check all of them again when next asked."""
+        self._listed = None
+        self._safe = self._whole = {}
+
+    def _checked(self, name: str, known: _Stamp | None, whole: bool) -> _Stamp:
+        path = f"{self._folder}/{name}"
+        stat = os.stat(path)
+        stamp = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
+        if stamp != known:
+            try:
+                self._check(path, whole)
+            except (CorruptPack, ValueError) as error:  # ValueError: an empty file cannot be mapped
+                raise _damaged(path, error) from error
+        return stamp
+
+    def _check(self, path: str, whole: bool) -> None:
+        with open(path, "rb") as file:
+            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        if not path.endswith(".idx"):
+            if whole and not is_whole(content):
+                raise CorruptPack("its checksum does not match")
+        elif whole:
+            check_index(content, os.stat(f"{path.removesuffix('.idx')}.pack").st_size)
+        else:
+            check_bounds(content)
+
+
+def borrowed_folders(objects: str, depth: int = _ALTERNATES_DEPTH) -> Iterator[str]:
+    """Yield the pack folders that `objects/info/alternates` adds to one, as git and libgit2 follow it."""
+    try:
+        with open(f"{objects}/info/alternates", "rb") as file:
+            lines = file.read().decode("utf-8", "surrogateescape").splitlines()
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for line in lines:
+        if line and not line.startswith("#") and "\0" not in line:
+            other = os.path.join(objects, line)
+            if os.path.isdir(f"{other}/pack"):
+                yield f"{other}/pack"
+            if depth:
+                yield from borrowed_folders(other, depth - 1)
+
+
+def _damaged(path: str, error: ValueError) -> DamagedIndex:
+    stem = path.removesuffix(".idx")
+    anew = f", make it anew with `git index-pack {stem}.pack`" if stem != path else ""
+    return DamagedIndex(
+        f"{path} is damaged; remove it{anew}, and run `git fsck` (nothing is read by it: {error})"
+    )
+
+
+def _is_ours(keep: str) -> bool:
+    return read_plain(keep).startswith(KEEP_MARK)
+
+
+def _remove_parts(base: str) -> None:
+    """Remove what is not a complete pack. Only for names that one writer of ours made up."""
+    if not os.path.exists(f"{base}.idx"):
+        remove(f"{base}.pack")
+    remove(f"{base}.idx.new")
+    remove(f"{base}.pack.new")
+
+
+# -- merging small packs, so that files and descriptors stay bounded however long a store lives --
+
+
+TRIGGER = 64
+"""Small packs at which a store asks for maintenance."""
+
+_FAN = 8
+_SMALLEST_TIER = 4 * 1024
+_SMALL_PACK = 256 * 1024 * 1024
+_SLICE_PACKS = 128
+_SLICE_BYTES = 512 * 1024 * 1024
+
+
+class _Source(NamedTuple):
+    stored: StoredPack
+    pack: mmap.mmap
+    entries: list[Entry]
+
+
+class PackMerger:
+    """Merges the small packs of one folder. Callers hold the maintenance lock around `merge`."""
+
+    def __init__(self, folder: PackFolder, step: Step) -> None:
+        self._folder = folder
+        self._step = step
+        self._left_alone: set[str] = set()
+
+    def small_packs(self) -> list[StoredPack]:
+        """Return the packs that may be merged, oldest first."""
+        return [
+            pack
+            for pack in self._folder.packs()
+            if pack.size <= _SMALL_PACK and pack.name not in self._left_alone
+        ]
+
+    def merge(self) -> None:
+        """Merge slice after slice, as many as the packs of this moment need.
+
+        Bounded, because writers at work bring new packs as fast as they are merged.
+        """
+        for _ in range(1 + len(self.small_packs()) // (_FAN - 1)):
+            if not self._merge_slice():
+                return
+
+    def _merge_slice(self) -> bool:
+        chosen = _choose(self.small_packs())
+        if not chosen:
+            return False
+        with ExitStack() as stack:
+            sources = list(self._open(chosen, stack))
+            if len(sources) > 1:
+                self._merge(sources)
+        return True
+
+    def _open(self, chosen: Sequence[StoredPack], stack: ExitStack) -> Iterator[_Source]:
+        for stored in chosen:
+            try:
+                with open(stored.pack_path, "rb") as file:
+                    pack = stack.enter_context(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+                index = read_plain(stored.idx_path)
+                check_index(index, len(pack))
+                entries = parse_index(index)
+                mergeable = holds_all(pack, entries) and not holds_deltas(pack, entries)
+                mergeable = mergeable and is_intact(pack, entries)
+            except FileNotFoundError:
+                continue  # git gc took it: its objects are in another pack now
+            except (CorruptPack, ValueError):  # ValueError: an empty file cannot be mapped
+                mergeable = False
+            if mergeable:
+                yield _Source(stored, pack, entries)
+            else:
+                self._left_alone.add(stored.name)
+
+    def _merge(self, sources: Sequence[_Source]) -> None:
+        joined = _Joined(sources)
+        try:
+            with self._folder.published(joined.chunks(), joined.index):
+                self._step("pack-merged")
+                # From here on a `git gc` may count on the merged pack, so it stays whatever happens.
+                self._folder.drop_multi_pack_index()
+                for source in sources:
+                    if source.stored.is_untouched():
+                        source.stored.remove()
+                        self._step("merged-pack-removed")
+        except _SourceVanished:
+            return
+
+
+class _SourceVanished(Exception):
+    """A `git gc` ran meanwhile: what it threw away must not come back through a merged pack."""
+
+
+class _Joined:
+    """The bytes of a merged pack, then those of its index, whose checksum is known only after."""
+
+    def __init__(self, sources: Sequence[_Source]) -> None:
+        self._sources = sources
+        self._pieces = plan_join([(source.pack, source.entries) for source in sources])
+        self._checksum = b""
+
+    def chunks(self) -> Iterator[bytes]:
+        for chunk in join_packs([source.pack for source in self._sources], self._pieces):
+            self._checksum = chunk
+            yield chunk
+
+    def index(self) -> bytes:
+        """Return the index, or give up while nothing is in place yet: `_SourceVanished`."""
+        if not all(source.stored.is_untouched() for source in self._sources):
+            raise _SourceVanished
+        return build_index((piece.entry for piece in self._pieces), self._checksum)
+
+
+def _choose(packs: Sequence[StoredPack]) -> list[StoredPack]:
+    """Return the packs of the lowest tier that is full, as many as one slice may hold."""
+    tiers: dict[int, list[StoredPack]] = {}
+    for pack in packs:
+        tiers.setdefault(_tier(pack.size), []).append(pack)
+    for _, full in sorted((tier, found) for tier, found in tiers.items() if len(found) >= _FAN):
+        chosen: list[StoredPack] = []
+        total = 0
+        for pack in full[:_SLICE_PACKS]:
+            total += pack.size
+            if len(chosen) > 1 and total > _SLICE_BYTES:
+                break
+            chosen.append(pack)
+        return chosen
+    return []
+
+
+def _tier(size: int) -> int:
+    tier = 0
+    while size > _SMALLEST_TIER:
+        size //= _FAN
+        tier += 1
+    return tier

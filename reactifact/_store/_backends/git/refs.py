@@ -1,0 +1,333 @@
+"""Refs of a bare repository by hand: list by prefix, read, and move by compare-and-swap.
+
+Loose files and `packed-refs` are read as git reads them; a move takes a lock of the store against
+our own writers and git's `<ref>.lock` against git's. It owns the folder `refs/`. `HEAD` is the
+business of `head`; whether the new id exists is checked by the caller.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
+
+from ....errors import Contention, DamagedRef, StoreBusy
+from ...names import plain
+from ...objects import Oid
+from ...protocol import RefScan, RefUpdate, name_in_the_way, parent_names
+from ..files import read_plain, refuse_links, remove, sync_folder
+from .pack_folder import Step
+from .packed_refs import PACKED, GitLocks, LockFile, PackedRefs
+
+# -- refs of a bare repository by hand: list by prefix, read, and move by compare-and-swap --
+
+
+_OID = re.compile(rb"[0-9a-f]{40}")
+_SYMBOLIC_DEPTH = 5
+_REMEMBERED_FOLDERS = 4096
+_SHOWN = 60
+
+
+class RefFolder:
+    """The refs of one repository."""
+
+    def __init__(self, git_dir: str, location: str, locks: GitLocks, *, sync: bool, step: Step) -> None:
+        self._git_dir = git_dir
+        self._location = location
+        self._locks = locks
+        self._sync = sync
+        self._step = step
+        self._packed = PackedRefs(git_dir, locks, sync=sync)
+        self._plain: set[str] = set()  # folders of refs that were seen not to be links
+
+    def read(self, name: str) -> Oid | None:
+        """Return the id `name` holds, following symbolic refs. Raises `DamagedRef`."""
+        asked, target = name, name
+        for depth in range(_SYMBOLIC_DEPTH):
+            if not target.startswith("refs/") or ".." in target.split("/") or "\0" in target:
+                if not depth:
+                    return None
+                break  # it would lead out of the repository
+            content = self._loose(target)
+            if content is None:
+                oid = self._packed.get(target)
+                if depth and oid is None:
+                    break
+                return oid
+            if not content.startswith(b"ref:"):
+                if not _OID.fullmatch(content):
+                    raise self._damaged(target, f"holds {_shown(content)}, which is not an object id")
+                return content.decode()
+            target = content[4:].strip().decode("utf-8", "surrogateescape")
+        raise self._damaged(asked, f"is a symbolic ref, and {plain(target)} leads to no commit")
+
+    def _damaged(self, name: str, what: str) -> DamagedRef:
+        return DamagedRef(
+            name,
+            f"{self._git_dir}/{name}",
+            what,
+            f"restore the file from a clone or a backup, or remove it and set the ref with "
+            f"`git update-ref {name} <commit>` (`git fsck --lost-found` lists candidates)",
+        )
+
+    def scan(self, prefix: str) -> RefScan:
+        """Return the refs whose name starts with `prefix`, in order of name, and what is damaged."""
+        found: dict[str, Oid] = {}
+        damaged: dict[str, DamagedRef] = {}
+        # Loose before packed: `git pack-refs` writes the packed one before it removes the loose one.
+        for name in self.walk(prefix):
+            try:
+                if (oid := self.read(name)) is not None:
+                    found[name] = oid
+            except DamagedRef as error:
+                damaged[name] = error
+        for name, oid in self._packed.under(prefix):
+            if name not in damaged:
+                found.setdefault(name, oid)
+        packed = self._packed.damage()
+        errors = (*damaged.values(), *(() if packed is None else (packed,)))
+        return RefScan(dict(sorted(found.items())), errors)
+
+    def walk(self, prefix: str) -> Iterator[str]:
+        """Yield the names of loose refs that start with `prefix`, folder by folder, in order."""
+        folder = prefix.rpartition("/")[0] or "refs"
+        if folder.split("/")[0] != "refs" or ".." in folder.split("/"):
+            return
+        self._require_plain(folder)
+        try:
+            with os.scandir(f"{self._git_dir}/{folder}") as entries:
+                listed = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        for base, is_folder in listed:
+            name = f"{folder}/{base}"
+            if is_folder:
+                if name.startswith(prefix) or prefix.startswith(name + "/"):
+                    yield from self.walk(name + "/")
+            elif name.startswith(prefix) and not base.endswith(".lock"):
+                yield name
+
+    def packed_under(self, prefix: str) -> Iterator[str]:
+        """Yield the names of packed refs that start with `prefix`, in order."""
+        return (name for name, _ in self._packed.under(prefix))
+
+    def needs_sweep(self) -> bool:
+        """Tell whether a lock stands on `packed-refs`: a deletion in progress, git's, or a killed one's."""
+        return self._locks.is_locked(PACKED)
+
+    def sweep(self) -> None:
+        """Remove the lock on `packed-refs` that a killed deletion left, which git would not pass by."""
+        with suppress(StoreBusy), self._locks.between_ours(PACKED, PACKED, wait=0.0):
+            self._packed.sweep()
+
+    def close(self) -> None:
+        """Give back files; a later use opens them again."""
+        self._packed.close()
+
+    def require(self, update: RefUpdate, current: Oid | None) -> None:
+        """Raise `Contention` unless `current` is what `update` expects."""
+        if current != update.expected:
+            raise Contention(
+                f"ref {update.name} in {self._location} holds {current or 'nothing'}, not "
+                f"{update.expected or 'nothing'}: somebody moved it; load it again and retry"
+            )
+
+    def move(self, update: RefUpdate) -> None:
+        """Compare and swap one ref under its locks.
+
+        Raises `Contention` when it does not hold what is expected, `StoreBusy` when its locks are not to
+        be had.
+        """
+        folder = update.name.rpartition("/")[0]
+        with self._locks.between_ours(folder, f"refs under {folder}", striped=True):
+            self.require(update, self.read(update.name))
+            if update.expected is None and update.new is not None:
+                self._make_way(update.name)
+            if update.new is not None or update.expected is not None:
+                self._swap(update)
+
+    def _swap(self, update: RefUpdate) -> None:
+        path = f"{self._git_dir}/{update.name}"
+        with self._locks.file(update.name) as lock:
+            self._step("ref-locked")
+            # git may have moved it until we had its lock
+            self.require(update, self.read(update.name))
+            if update.new is not None:
+                self._set(path, lock, update.new)
+                return
+            self._delete(update.name)
+        self._remove_empty_folders(os.path.dirname(path))
+
+    def _set(self, path: str, lock: LockFile, oid: Oid) -> None:
+        lock.write(oid.encode() + b"\n")
+        self._step("ref-written")
+        lock.commit()
+        self._step("ref-renamed")
+        if self._sync:
+            sync_folder(os.path.dirname(path))
+        self._step("ref-dir-synced")
+
+    def _delete(self, name: str) -> None:
+        path = f"{self._git_dir}/{name}"
+        # The packed one first: without its loose ref it would show an old value.
+        with self._locks.between_ours(PACKED, PACKED), self._packed.without(name):
+            self._step("ref-unpacked")
+            remove(path)
+            if self._sync:
+                sync_folder(os.path.dirname(path))
+        self._step("ref-removed")
+
+    def _make_way(self, name: str) -> None:
+        """Refuse a name that another ref stands in the way of; remove empty folders there."""
+        for other in parent_names(name):
+            if self.read(other) is not None:
+                raise name_in_the_way(name, other, self._location)
+        below = name + "/"
+        for names in (self.walk(below), self.packed_under(below)):
+            for other in names:
+                raise name_in_the_way(name, other, self._location)
+        path = f"{self._git_dir}/{name}"
+        if os.path.isdir(path):
+            for folder, _, _ in os.walk(path, topdown=False):
+                with suppress(OSError):
+                    os.rmdir(folder)
+
+    def _remove_empty_folders(self, folder: str) -> None:
+        kept = f"{self._git_dir}/refs"
+        while os.path.dirname(folder) != kept and folder != kept:
+            try:
+                os.rmdir(folder)
+            except OSError:  # not empty, or gone already
+                return
+            folder = os.path.dirname(folder)
+
+    def _loose(self, name: str) -> bytes | None:
+        self._require_plain(name.rpartition("/")[0])
+        try:
+            return read_plain(f"{self._git_dir}/{name}").rstrip()
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return None
+
+    def _require_plain(self, folder: str) -> None:
+        """Refuse a folder of refs that is a symbolic link, or lies in one. Raises `LinkInStore`."""
+        if folder in self._plain or folder == "refs":
+            return
+        parent = folder.rpartition("/")[0]
+        self._require_plain(parent)
+        path = f"{self._git_dir}/{folder}"
+        refuse_links(path)
+        if len(self._plain) >= _REMEMBERED_FOLDERS:
+            self._plain.clear()
+        if os.path.isdir(path):
+            self._plain.add(folder)
+
+
+def _shown(content: bytes) -> str:
+    return repr(content[:_SHOWN].decode("utf-8", "backslashreplace")) if content else "nothing"
+
+
+# -- `HEAD` of a bare repository --
+
+
+_HEAD = "HEAD"
+_BRANCHES = "refs/heads/"
+_LEDGER = "/%outbox"
+_MAIN = "/main"
+_DETACHED = re.compile(rb"[0-9a-f]{40}\s*")
+
+
+class Head:
+    """The `HEAD` of one repository. A detached one is left as it is."""
+
+    def __init__(self, git_dir: str, refs: RefFolder, locks: GitLocks, *, sync: bool, step: Step) -> None:
+        self._path = f"{git_dir}/{_HEAD}"
+        self._refs = refs
+        self._locks = locks
+        self._sync = sync
+        self._step = step
+
+    def prepare(self, planned: Sequence[RefUpdate]) -> None:
+        """Point `HEAD` where it can stay: at the first branch to come, away from one about to go.
+
+        Whoever is killed between two moves then leaves it at a branch, if there is any.
+        """
+        branches = [update for update in planned if _may_lead(update.name)]
+        going = dict.fromkeys(update.name for update in branches if update.new is None)  # in order
+        coming = [update.name for update in branches if update.expected is None and update.new is not None]
+        if (going or coming) and self._better(going, coming) is not None:
+            with self._locks.between_ours(_HEAD, _HEAD):
+                if (target := self._better(going, coming)) is not None:
+                    self._point(target)
+
+    def follow(self, moved: Sequence[RefUpdate]) -> None:
+        """Point `HEAD` anew where these moves left it without a branch, or gave it its first."""
+        names = [
+            update.name
+            for update in moved
+            if update.name.startswith(_BRANCHES) and (update.expected is None or update.new is None)
+        ]
+        if not names or not self._dangles():
+            return
+        with self._locks.between_ours(_HEAD, _HEAD):
+            if self._dangles() and (target := self._choose(names)) is not None:
+                self._point(target)
+
+    def _better(self, going: Collection[str], coming: Sequence[str]) -> str | None:
+        """Return where `HEAD` should point before branches go and come, `None` where it may stay."""
+        target = self._target()
+        if target in going:
+            return self._choose(going, going)
+        if coming and target is not None and not self._exists(target):
+            mains = (name for name in coming if name.endswith(_MAIN))
+            return self._choose(coming, going) or next(mains, coming[0])
+        return None
+
+    def _target(self) -> str | None:
+        """Return the branch that `HEAD` points at, `None` for a detached one, empty for a damaged one."""
+        content = read_plain(self._path)
+        if not content.startswith(b"ref:"):
+            return None if _DETACHED.fullmatch(content) else ""
+        return content[4:].strip().decode("utf-8", "surrogateescape")
+
+    def _dangles(self) -> bool:
+        target = self._target()
+        return target is not None and not self._exists(target)
+
+    def _exists(self, name: str) -> bool:
+        try:
+            return self._refs.read(name) is not None
+        except DamagedRef:
+            return False
+
+    def _choose(self, moved: Collection[str], going: Collection[str] = ()) -> str | None:
+        """Return a branch that exists and is not one of `going`; best one beside those that moved."""
+        for name in moved:
+            for candidate in (name.rpartition("/")[0] + _MAIN, name):
+                if candidate not in going and _may_lead(candidate) and self._exists(candidate):
+                    return candidate
+        other: str | None = None
+        for name in self._branches():
+            if name in going or not _may_lead(name):
+                continue
+            if name.endswith(_MAIN):
+                return name
+            other = other or name
+        return other
+
+    def _branches(self) -> Iterator[str]:
+        yield from self._refs.packed_under(_BRANCHES)
+        yield from self._refs.walk(_BRANCHES)
+
+    def _point(self, target: str) -> None:
+        with self._locks.file(_HEAD) as lock:
+            lock.write(f"ref: {target}\n".encode("utf-8", "surrogateescape"))
+            lock.commit()
+        if self._sync:
+            sync_folder(os.path.dirname(self._path))
+        self._step("head-pointed")
+
+
+def _may_lead(name: str) -> bool:
+    """Tell whether `HEAD` may point at a ref: at a branch that is no ledger."""
+    return name.startswith(_BRANCHES) and not name.endswith(_LEDGER)

@@ -1,0 +1,438 @@
+"""`PostgreSQLKVBackend`: objects, refs and values in the tables of one PostgreSQL schema.
+
+It owns the tables, the order of a write, and what a lost connection means for one. The same tables
+as in SQLite; many processes on many hosts use them at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ....errors import Contention, FormatTooNew, NotAStore, StoreError
+from ...objects import MAX_OBJECT, GitObject, Oid
+from ...protocol import Durability, HeldLock, Pruned, RefUpdate
+from ..kv import RefQuestions, RefView, check_write, plan_refs, ref_questions
+from ..locks import LockQueue
+from ..published import Published, published_in_rows
+from .backend import (
+    SCHEMA_VERSION,
+    HeldTables,
+    ObjectRow,
+    Oids,
+    SQLBackend,
+    batches,
+    object_row,
+    ref_oid,
+    referred_beyond,
+    require_known,
+)
+from .postgres_statements import (
+    WRITTEN_AT_ONCE,
+    HeldPostgres,
+    Statements,
+    binary,
+    fetched,
+    one_round_trip,
+    undone_unless_ended,
+    vacuum,
+)
+
+if TYPE_CHECKING:
+    from .postgres_connection import AdvisoryLocks, Connection, Server
+
+
+# -- loading the parts of the PostgreSQL store that import psycopg, an optional extra, when they are needed --
+
+
+def driver() -> tuple[type[Server], type[AdvisoryLocks]]:
+    """Return what needs psycopg. Raises `ImportError`, saying how to get it."""
+    try:
+        from .postgres_connection import AdvisoryLocks, Server
+    except ImportError as error:
+        raise ImportError(
+            f"PostgreSQLKVBackend needs psycopg 3, which the extra `pg` brings ({error}): "
+            f'pip install "reactifact[pg]"'
+        ) from error
+    return Server, AdvisoryLocks
+
+
+# -- the table that reactifact 0.15 made in a PostgreSQL database --
+
+
+PUBLISHED_TABLE = "kv_entries"
+
+_COLUMNS = b"""
+SELECT attname::text FROM pg_attribute
+WHERE attrelid = to_regclass('kv_entries') AND attnum > 0 AND NOT attisdropped ORDER BY attnum
+"""
+
+
+def published_rows(connection: Connection, *, limit: int | None = None) -> list[tuple[str, str]]:
+    """Return keys and documents, in order of key; none where there is no such table, or no row in it."""
+    if [row[0] for row in connection.execute(_COLUMNS)] != ["key", "data"]:
+        return []
+    return connection.execute(
+        b'SELECT key, data FROM kv_entries ORDER BY key COLLATE "C" LIMIT %s', (limit,)
+    ).fetchall()
+
+
+def published_in(dsn: str) -> Published | None:
+    """Return what reactifact 0.15 wrote into the database of a DSN, `None` where there is nothing of it.
+
+    Raises `ImportError` without the driver, `NotAStore` for a document that is damaged, `StoreError`.
+    """
+    server = driver()[0](dsn, sync=True, read_only=True)
+    try:
+        rows = server.run("reading from", published_rows)
+    finally:
+        server.close()
+    return published_in_rows(server.location, rows) if rows else None
+
+
+# -- `PostgreSQLKVBackend`: objects, refs and values in the tables of one PostgreSQL schema --
+
+
+_SCHEMA_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+_READ_AT_ONCE = 5000
+
+
+class PostgreSQLKVBackend(SQLBackend):
+    """A store in the database of a DSN (`postgresql://user:password@host:port/database`).
+
+    Its tables stand in a schema of their own, `reactifact` unless another is given, and are made
+    when absent. Equal objects are one row, so a store that only grows needs no care; `prune` removes
+    what no ref reaches any more. With `durability="full"` a write is on stable storage of the server
+    when it returns; with `"os"` a crash of the server may lose the last moments
+    (`synchronous_commit=off`), never their order. A write takes two round trips.
+
+    Locks are advisory locks on a connection of their own: connect to the server itself, or through a
+    pooler that keeps a connection for each session. One that shares them between transactions is
+    refused (`NotAStore`).
+
+    When the connection is lost, the call is repeated once over a new one. Where that fails too it
+    raises one `StoreError`; a write may be repeated with the same arguments when the server is back,
+    and is then known to be done if it had got through.
+
+    Where reactifact 0.15 left sessions in the database, none are looked for in their place: that is
+    `NotAStore`, naming `reactifact import`, unless our tables are there already or `beside_published`
+    is set.
+
+    `fault`, if set, is called with the name of each step of a write that has just been done, so
+    that tests can kill, pause or fail there; set on the class, it is called for the making of the
+    tables too.
+
+    Raises `ImportError` without the driver, `NotAStore`, `FormatTooNew`, `StoreError`.
+    """
+
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        schema: str = "reactifact",
+        durability: Durability = "full",
+        create: bool = True,
+        read_only: bool = False,
+        max_object: int = MAX_OBJECT,
+        beside_published: bool = False,
+    ) -> None:
+        super().__init__(durability, max_object)
+        if not _SCHEMA_NAME.fullmatch(schema):
+            raise ValueError(f"{schema!r} is no name for a schema: use letters, digits and _, 63 at most")
+        server, locks = driver()
+        self._schema = schema
+        self._sql = Statements(schema)
+        self._server = server(dsn, sync=durability == "full", read_only=read_only)
+        self._locks = locks(self._server, f"lock\0{schema}")
+        self._mutex = threading.Lock()
+        self._in_doubt: set[tuple[RefUpdate, ...]] = set()  # writes whose end was not heard of
+        self._prunes = 0  # how many there had been when this store was opened
+        self._beside_published = beside_published
+        self._server.run("opening", partial(self._prepare, create=create and not read_only))
+
+    @property
+    def location(self) -> str:
+        """The DSN without its password."""
+        return self._server.location
+
+    @property
+    def is_local(self) -> bool:
+        """Always false."""
+        return False
+
+    def write(self, objects: Mapping[Oid, GitObject], updates: Sequence[RefUpdate] = ()) -> None:
+        """Store `objects` and move the refs, all or none, in one transaction.
+
+        When this returns everything is as durable as promised. Raises `Contention`,
+        `MissingObject`, `InvalidName` or `StoreError`; nothing is changed then, except that after a
+        lost connection the write may be found done when it is repeated.
+        """
+        self._server.require_writable()
+        check_write(objects, updates, self._max_object)
+        if not objects and not updates:
+            return
+        # In one order everywhere: transactions that write the same objects wait instead of locking up.
+        rows = [object_row(oid, item) for oid, item in sorted(objects.items())]
+        done = tuple(updates)
+
+        def work(connection: Connection) -> None:
+            try:
+                with undone_unless_ended(connection):
+                    self._write(connection, rows, objects, updates)
+            except Contention:
+                if not self._is_done(connection, done):
+                    raise
+            except BaseException as error:
+                if updates and self._server.is_lost(connection, error):
+                    with self._mutex:
+                        self._in_doubt.add(done)
+                raise
+
+        self._server.run("writing to", work)
+        with self._mutex:
+            self._in_doubt.discard(done)
+        self._step("committed")
+
+    def queue(self, name: str) -> LockQueue:
+        """Return the queue of those who wait for a named lock."""
+        return self._locks.queue(name)
+
+    @contextmanager
+    def lock(self, name: str, *, wait: float = 0.0) -> Iterator[HeldLock]:
+        """Hold the named lock for the length of a `with`, against threads, processes and hosts.
+
+        Raises `SessionBusy`, naming the holder, when it is not had within `wait` seconds.
+        """
+        self._server.require_writable()
+        with self._lock_errors():
+            lock = self._locks.take(name, wait)
+        try:
+            yield lock
+        finally:
+            with self._lock_errors():
+                self._locks.release(name)
+
+    def close(self) -> None:
+        """Close the connections. Closing twice is fine; a later use opens them again."""
+        self._locks.close()
+        self._server.close()
+
+    # -- rows ----------------------------------------------------------------------------------
+
+    def _object_rows(self, oids: list[Oid]) -> Iterator[Sequence[Any]]:
+        for batch in batches(oids, _READ_AT_ONCE):
+            yield from self._read(self._sql.objects, binary(batch))
+
+    def _ref_rows(self, first: str, last: str) -> list[tuple[Any, ...]]:
+        return self._read(self._sql.refs, first, last)
+
+    def _set(self, name: str, data: bytes | None) -> None:
+        self._server.require_writable()
+        query, values = (
+            (self._sql.delete_value, [name]) if data is None else (self._sql.set_value, [name, data])
+        )
+
+        def work(connection: Connection) -> None:
+            connection.execute(query, values)
+
+        self._server.run("writing to", work)
+
+    def _get(self, name: str) -> bytes | None:
+        rows = self._read(self._sql.value, name)
+        return bytes(rows[0][0]) if rows else None
+
+    def _values(self) -> list[bytes]:
+        return [bytes(row[0]) for row in self._read(self._sql.values)]
+
+    def _read(self, query: bytes, *values: Any) -> list[tuple[Any, ...]]:
+        return self._server.run("reading from", lambda connection: fetched(connection, query, *values))
+
+    # -- inside a transaction ------------------------------------------------------------------
+
+    def _write(
+        self,
+        connection: Connection,
+        rows: list[ObjectRow],
+        objects: Mapping[Oid, GitObject],
+        updates: Sequence[RefUpdate],
+    ) -> None:
+        """Write in two round trips: what is stored and asked for at once, then what follows from it."""
+        asked = ref_questions(objects, updates)
+        with one_round_trip(connection):
+            connection.execute(b"BEGIN")
+            self._step("begun")
+            for batch in batches(rows, WRITTEN_AT_ONCE):
+                connection.execute(
+                    self._sql.insert_objects, [list(column) for column in zip(*batch, strict=True)]
+                )
+            answers = self._ask(connection, asked, len(updates)) if updates else None
+            prunes = connection.execute(self._sql.prunes)
+        self._step("objects stored")
+        if prunes.fetchall() != [(self._prunes,)]:
+            known = fetched(connection, self._sql.known, binary(referred_beyond(objects)))
+            require_known(objects, {row[0].hex() for row in known}, self.location)
+        changes = {} if answers is None else plan_refs(answers(), objects, updates)
+        moved = {name: bytes.fromhex(new) for name, new in changes.items() if new is not None}
+        with one_round_trip(connection):
+            if moved:
+                connection.execute(self._sql.move_refs, (list(moved), list(moved.values())))
+            if len(moved) < len(changes):
+                connection.execute(self._sql.delete_refs, (sorted(changes.keys() - moved.keys()),))
+            if updates:
+                self._step("refs moved")
+            connection.execute(b"COMMIT")
+
+    def _ask(self, connection: Connection, asked: RefQuestions, count: int) -> Callable[[], RefView]:
+        """Lock the refs that move, and ask what must be known of them; return what gives the answers.
+
+        A ref that is not there has no row to lock. So each folder of its name is held shared, the name
+        alone, which keeps others from creating it, or refs in its way, until the transaction ends. Locks
+        are taken in one order everywhere: objects, held names, rows of refs.
+        """
+
+        def ask(query: bytes, *values: Any) -> Callable[[], list[tuple[Any, ...]]]:
+            return connection.cursor(binary=True).execute(query, values).fetchall
+
+        if asked.created:
+            wanted = dict.fromkeys(asked.parents, True) | dict.fromkeys(asked.created, False)
+            keys = [_key(f"{self._schema}\0{name}") for name in sorted(wanted)]
+            ask(_HOLD_NAMES, keys, [wanted[name] for name in sorted(wanted)])
+        current = ask(self._sql.refs_to_move, asked.names)
+        known = ask(self._sql.known, binary(asked.targets)) if asked.targets else list
+        around = ask(self._sql.around, asked.parents, asked.created, count + 1) if asked.created else list
+        return lambda: RefView(
+            location=self.location,
+            current={name: ref_oid(name, held, self.location) for name, held in current()},
+            known={row[0].hex() for row in known()},
+            around={row[0] for row in around()},
+        )
+
+    def _is_done(self, connection: Connection, updates: tuple[RefUpdate, ...]) -> bool:
+        """Tell whether a refused write is one that got through before its connection was lost."""
+        with self._mutex:
+            if updates not in self._in_doubt:
+                return False
+            self._in_doubt.discard(updates)
+        after = {update.name: update.new for update in updates}
+        rows = fetched(connection, self._sql.some_refs, list(after))
+        held = {name: oid.hex() for name, oid in rows}
+        return all(held.get(name) == new for name, new in after.items())
+
+    # -- opening -------------------------------------------------------------------------------
+
+    def _prepare(self, connection: Connection, *, create: bool) -> None:
+        if self._is_known(connection):
+            return
+        version = self._version(connection)
+        if version is None and not create:
+            raise NotAStore(
+                f"{self.location} holds no store in schema {self._schema!r}; check the DSN and the schema"
+            )
+        if self._server.is_read_only:
+            return
+        self._make_tables(connection)
+        self._prunes = fetched(connection, self._sql.prunes)[0][0]
+
+    def _is_known(self, connection: Connection) -> bool:
+        """Tell whether there are tables of this version, in one round trip: most stores are there already."""
+        from psycopg.errors import InvalidSchemaName, UndefinedTable
+
+        try:
+            rows = fetched(connection, self._sql.opened)
+        except (InvalidSchemaName, UndefinedTable):
+            return False
+        self._prunes = rows[0][1]
+        return bool(rows[0][0] == SCHEMA_VERSION)
+
+    def _make_tables(self, connection: Connection) -> None:
+        """Make the tables, or bring those of an earlier version to this one."""
+        with connection.transaction():
+            connection.execute(_HOLD, (_key(f"{self._schema}\0tables"),))
+            version = self._version(connection)  # another process may have been first
+            if version is None and not connection.execute(_SCHEMA, (self._schema,)).fetchall():
+                connection.execute(self._sql.formatted("CREATE SCHEMA {schema}"))
+            for statement in self._sql.tables_from(version or 0):
+                connection.execute(statement)
+            self._step("tables made")
+        self._step("tables committed")
+
+    def _version(self, connection: Connection) -> int | None:
+        """Return the version of the tables, or `None`. Raises `NotAStore`, `FormatTooNew`."""
+        names = {row[0] for row in connection.execute(_TABLE_NAMES, (self._schema,))}
+        if self._beside_published:
+            names.discard(PUBLISHED_TABLE)
+        elif not {"format", "objects", "refs", "kv"} <= names:
+            self._refuse_published(connection)
+        if not names:
+            return None
+        if not {"format", "objects", "refs", "kv"} <= names:
+            raise NotAStore(
+                f"schema {self._schema!r} of {self.location} holds tables of another program "
+                f"({', '.join(sorted(names)[:5])}); choose another schema"
+            )
+        version: int = connection.execute(self._sql.version).fetchall()[0][0]
+        if version > SCHEMA_VERSION:
+            raise FormatTooNew(
+                f"{self.location} has tables of version {version}, and this reactifact knows them up to "
+                f"{SCHEMA_VERSION}: a newer one wrote it; upgrade reactifact"
+            )
+        return version
+
+    def _refuse_published(self, connection: Connection) -> None:
+        if published_rows(connection, limit=1):
+            raise NotAStore(
+                f"{self.location} holds data of an earlier reactifact (the table {PUBLISHED_TABLE}) and no "
+                f"store of this version; bring it over with `reactifact import DSN NEW_STORE`, NEW_STORE "
+                f"being the same DSN or another place"
+            )
+
+    # -- pruning -------------------------------------------------------------------------------
+
+    def _stored(self) -> Oids:
+        return {row[0].hex() for row in self._read(self._sql.stored)}
+
+    def _holding_tables(self, work: Callable[[HeldTables], Pruned]) -> Pruned:
+        self._server.require_writable()
+
+        def held(connection: Connection) -> Pruned:
+            with connection.transaction():
+                connection.execute(self._sql.hold_tables)
+                return work(HeldPostgres(connection, self._sql, self._objects_of))
+
+        return self._server.run("pruning", held)
+
+    def _tidy(self, *, rewrite: bool) -> None:
+        warnings = self._server.run("tidying up", lambda connection: vacuum(connection, self._sql, rewrite))
+        if rewrite and warnings:
+            raise StoreError(
+                f"rewriting the tables of {self.location} failed ({warnings[0]}): what was pruned is "
+                f"removed, but its bytes may still be in their files; let the owner of the tables prune "
+                f"with rewrite=True"
+            )
+
+    @contextmanager
+    def _lock_errors(self) -> Iterator[None]:
+        import psycopg
+
+        try:
+            yield
+        except psycopg.Error as error:
+            raise self._server.explained(error, "locking") from error
+
+
+_HOLD = b"SELECT pg_advisory_xact_lock(%s)"
+_HOLD_NAMES = b"""
+SELECT CASE WHEN shared THEN pg_advisory_xact_lock_shared(key) ELSE pg_advisory_xact_lock(key) END
+FROM unnest(%s::bigint[], %s::boolean[]) AS name (key, shared)
+"""
+_SCHEMA = b"SELECT 1 FROM pg_namespace WHERE nspname = %s"
+_TABLE_NAMES = b"SELECT tablename::text FROM pg_tables WHERE schemaname = %s"
+
+
+def _key(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(f"names\0{text}".encode()).digest()[:8], signed=True)

@@ -1,0 +1,204 @@
+"""The tables of a PostgreSQL store, and every statement on them.
+
+Owns the text of both for one schema. When a statement runs, and what its rows mean, is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ...objects import Oid
+from .backend import SCHEMA_VERSION, HeldTables, ObjectsOf, batches
+
+if TYPE_CHECKING:
+    from psycopg.errors import Diagnostic
+
+    from .postgres_connection import Connection
+
+
+# -- the tables of a PostgreSQL store, and every statement on them --
+
+
+_FIRST_TABLES = (
+    "CREATE TABLE {schema}.format (version integer NOT NULL)",
+    "CREATE TABLE {schema}.objects (oid bytea PRIMARY KEY, kind integer NOT NULL, size integer NOT NULL,"
+    " data bytea NOT NULL)",
+    "ALTER TABLE {schema}.objects ALTER COLUMN data SET STORAGE EXTERNAL",  # compressed already
+    'CREATE TABLE {schema}.refs (name text COLLATE "C" PRIMARY KEY, oid bytea NOT NULL)',
+    'CREATE TABLE {schema}.kv (name text COLLATE "C" PRIMARY KEY, value bytea NOT NULL)',
+    "INSERT INTO {schema}.format VALUES (1)",
+)
+_PRUNING = (
+    "CREATE TABLE {schema}.prunes (number bigint NOT NULL)",
+    "INSERT INTO {schema}.prunes VALUES (0)",
+    "CREATE TABLE {schema}.unreachable (oid bytea PRIMARY KEY, since double precision NOT NULL)",
+)
+_VERSIONS = (_FIRST_TABLES, _PRUNING)  # what makes tables of version 1, brings them to 2 ...
+
+
+class Statements:
+    """The statements of one schema, made once."""
+
+    def __init__(self, schema: str) -> None:
+        self._name = f'"{schema}"'
+        make = self.formatted
+        self.opened = make("SELECT version, number FROM {schema}.format, {schema}.prunes")
+        self.version = make("SELECT version FROM {schema}.format")
+        self.objects = make("SELECT oid, kind, size, data FROM {schema}.objects WHERE oid = ANY(%b)")
+        self.known = make("SELECT oid FROM {schema}.objects WHERE oid = ANY(%b)")
+        self.insert_objects = make(
+            "INSERT INTO {schema}.objects (oid, kind, size, data) SELECT * FROM"
+            " unnest(%b::bytea[], %b::integer[], %b::integer[], %b::bytea[]) ON CONFLICT DO NOTHING"
+        )
+        self.refs = make("SELECT name, oid FROM {schema}.refs WHERE name >= %s AND name <= %s ORDER BY name")
+        self.some_refs = make("SELECT name, oid FROM {schema}.refs WHERE name = ANY(%s)")
+        self.refs_to_move = make(
+            "SELECT name, oid FROM {schema}.refs WHERE name = ANY(%s) ORDER BY name FOR UPDATE"
+        )
+        self.around = make(
+            "SELECT name FROM {schema}.refs WHERE name = ANY(%s) UNION ALL"
+            " SELECT found.name FROM unnest(%s::text[]) AS folder (name) CROSS JOIN LATERAL"
+            " (SELECT name FROM {schema}.refs AS ref"
+            " WHERE ref.name >= folder.name || '/' AND ref.name < folder.name || '0' LIMIT %s) AS found"
+        )
+        self.move_refs = make(
+            "INSERT INTO {schema}.refs (name, oid) SELECT * FROM unnest(%s::text[], %b::bytea[])"
+            " ON CONFLICT (name) DO UPDATE SET oid = excluded.oid"
+        )
+        self.delete_refs = make("DELETE FROM {schema}.refs WHERE name = ANY(%s)")
+        self.value = make("SELECT value FROM {schema}.kv WHERE name = %s")
+        self.values = make("SELECT value FROM {schema}.kv")
+        self.set_value = make(
+            "INSERT INTO {schema}.kv (name, value) VALUES (%s, %b)"
+            " ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+        )
+        self.delete_value = make("DELETE FROM {schema}.kv WHERE name = %s")
+        # of a prune
+        self.prunes = make("SELECT number FROM {schema}.prunes")
+        # Keeps out who writes or locks rows, and lets read. Writers take these two in the same order.
+        self.hold_tables = make("LOCK TABLE {schema}.objects, {schema}.refs IN EXCLUSIVE MODE")
+        self.stored = make("SELECT oid FROM {schema}.objects")
+        self.tips = make("SELECT oid FROM {schema}.refs")
+        self.noted = make("SELECT oid, since FROM {schema}.unreachable")
+        self.note = make(
+            "INSERT INTO {schema}.unreachable (oid, since)"
+            " SELECT oid, %s FROM unnest(%b::bytea[]) AS fresh (oid)"
+        )
+        self.forget = make("DELETE FROM {schema}.unreachable WHERE oid = ANY(%b)")
+        self.remove = make(
+            "WITH gone AS (DELETE FROM {schema}.objects WHERE oid = ANY(%b) RETURNING length(data) AS size)"
+            " SELECT coalesce(sum(size), 0)::bigint FROM gone"
+        )
+        self.count_prune = make("UPDATE {schema}.prunes SET number = number + 1")
+        self.vacuum = make("VACUUM {schema}.objects, {schema}.unreachable")
+        self.rewrite = make("VACUUM FULL {schema}.objects, {schema}.refs, {schema}.kv, {schema}.unreachable")
+
+    def tables_from(self, version: int) -> list[bytes]:
+        """Return what brings tables of a version (0: none) to the present one."""
+        made = [self.formatted(text) for step in _VERSIONS[version:] for text in step]
+        return [*made, self.formatted(f"UPDATE {{schema}}.format SET version = {SCHEMA_VERSION}")]
+
+    def formatted(self, text: str) -> bytes:
+        """Return a statement with the name of the schema in it."""
+        return text.replace("{schema}", self._name).encode()
+
+
+# -- transactions of a PostgreSQL store --
+
+
+WRITTEN_AT_ONCE = 2000
+
+
+@contextmanager
+def undone_unless_ended(connection: Connection) -> Iterator[None]:
+    """Roll back what is begun inside and not ended, whatever comes out."""
+    try:
+        yield
+    except BaseException:
+        if not connection.closed:
+            connection.rollback()
+        raise
+
+
+@contextmanager
+def one_round_trip(connection: Connection) -> Iterator[None]:
+    """Send what is executed inside without waiting, then wait for all of it: one round trip.
+
+    The first error is raised at the end. Left to psycopg, one that comes up earlier would be found again
+    at the end, and the second written to the log.
+    """
+    import psycopg
+
+    errors: list[psycopg.Error] = []
+    try:
+        with connection.pipeline():
+            try:
+                yield
+            except psycopg.Error as error:
+                errors.append(error)
+    except psycopg.Error as error:
+        errors.append(error)
+    if errors:
+        raise errors[0]
+
+
+def fetched(connection: Connection, query: bytes, *values: Any) -> list[tuple[Any, ...]]:
+    """Return the rows of a query, in binary form on the way."""
+    with connection.cursor(binary=True) as cursor:
+        return cursor.execute(query, values).fetchall()
+
+
+def binary(oids: Iterable[Oid]) -> list[bytes]:
+    """Return ids as columns hold them."""
+    return [bytes.fromhex(oid) for oid in oids]
+
+
+def vacuum(connection: Connection, sql: Statements, full: bool) -> list[str]:
+    """Give the space of removed rows back; return the server's warnings: it does no more when it may not."""
+    warnings: list[str] = []
+
+    def hear(diagnostic: Diagnostic) -> None:
+        warnings.append(diagnostic.message_primary or "")
+
+    connection.add_notice_handler(hear)
+    try:
+        connection.execute(sql.rewrite if full else sql.vacuum)
+    finally:
+        connection.remove_notice_handler(hear)
+    return warnings
+
+
+class HeldPostgres(HeldTables):
+    """The tables under a lock that lets others read."""
+
+    def __init__(self, connection: Connection, sql: Statements, objects_of: ObjectsOf) -> None:
+        super().__init__(objects_of)
+        self._connection = connection
+        self._sql = sql
+
+    def tips(self) -> list[Oid]:
+        return [row[0].hex() for row in fetched(self._connection, self._sql.tips)]
+
+    def stored(self) -> set[Oid]:
+        return {row[0].hex() for row in fetched(self._connection, self._sql.stored)}
+
+    def rows(self, oids: list[Oid]) -> list[tuple[Any, ...]]:
+        return fetched(self._connection, self._sql.objects, binary(oids))
+
+    def noted(self) -> dict[Oid, float]:
+        return {oid.hex(): since for oid, since in fetched(self._connection, self._sql.noted)}
+
+    def note(self, fresh: Iterable[Oid], since: float, stale: Iterable[Oid]) -> None:
+        for batch in batches(fresh, WRITTEN_AT_ONCE):
+            self._connection.execute(self._sql.note, (since, binary(batch)))
+        for batch in batches(stale, WRITTEN_AT_ONCE):
+            self._connection.execute(self._sql.forget, (binary(batch),))
+
+    def remove(self, oids: set[Oid]) -> int:
+        size = 0
+        for batch in batches(oids, WRITTEN_AT_ONCE):
+            size += fetched(self._connection, self._sql.remove, binary(batch))[0][0]
+        self._connection.execute(self._sql.count_prune)
+        return size

@@ -1,0 +1,1 @@
+"""TODO _store._history"""

@@ -1,0 +1,380 @@
+"""A line: one branch of a session as this process holds it.
+
+Owns the tip of the branch, the commits made on it that are not published yet, and the moving of
+its ref. The newest commit stays open until it is sealed, because the queue it leaves is known only
+when the next generation has been planned. A line without a ref is detached: it is published when a
+ref is given to it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from ..errors import Contention, StaleSession, StoreError
+from .commits import CommitRecord, check_state, make_commit, read_roots, require_kind, require_record
+from .graph import joined_compactions
+from .index import Indexes
+from .layout import Roots
+from .ledger import Ledger, joined
+from .names import branch_ref
+from .object_db import Database, Staging, Tree
+from .objects import GitObject, Oid
+from .protocol import RefUpdate
+from .state import State, StateSavepoint
+
+MAIN = "main"
+
+
+def new_change_id() -> str:
+    """Return a fresh Change-Id: 128 random bits as hex."""
+    return secrets.token_hex(16)
+
+
+@dataclass(slots=True)
+class Draft:
+    """The newest commit, not sealed yet."""
+
+    record: CommitRecord
+    roots: Roots
+    parents: tuple[Oid, ...]
+
+
+@dataclass(slots=True)
+class LineSavepoint:
+    """Where a line stood, and what had changed on it, at one moment."""
+
+    tip: Oid | None
+    record: CommitRecord | None
+    draft: Draft | None
+    fork: dict[str, Any] | None
+    held: tuple[Oid | None, Oid | None]
+    state: StateSavepoint
+    staged: int  # how many objects
+
+
+@dataclass(slots=True)
+class Publication:
+    """What one write of a line holds, taken on the event loop and written in a thread."""
+
+    objects: dict[Oid, GitObject]
+    trees: dict[Oid, Tree]
+    update: RefUpdate
+    tip: Oid
+
+
+class Branch:
+    """One branch: its published head, its open commits, its state."""
+
+    def __init__(self, database: Database, ledger: Ledger, session: str, branch: str) -> None:
+        self.database = database
+        self.ledger = ledger
+        self.session = session
+        self.branch = branch
+        self.ref: str | None = None
+        self.published: Oid | None = None  # what the ref holds, as far as we know
+        self.is_unsure = False  # whether the write that moved the ref there failed afterwards
+        self.tip: Oid | None = None  # the newest sealed commit
+        self.record: CommitRecord | None = None  # of the newest commit, open or sealed
+        self.draft: Draft | None = None
+        self.fork: dict[str, Any] | None = None
+        self.is_session = False  # opened as a session, not only saved as a branch
+        self.objects = Staging(database)
+        self.is_watched = False  # a runtime with agents has been over it, so that every event counts
+        self.next_event = 0  # place of the next event of the queue
+        self._left: tuple[Oid | None, Oid | None] = (None, None)  # held results and queue of the tip
+        self.state = State(self.objects, Roots(), 0, Indexes())
+
+    @classmethod
+    def load(cls, database: Database, session: str, branch: str) -> Branch | None:
+        """Read a branch from the store, or return `None` when there is none."""
+        ref = branch_ref(session, branch)
+        ledger = Ledger(database, session)
+        refs = database.backend.refs(ref)
+        if ref not in refs:
+            return None
+        ledger.refresh()
+        line = cls(database, ledger, session, branch)
+        line.ref = ref
+        line.published = refs[ref]
+        line.move_to(refs[ref])
+        return line
+
+    @classmethod
+    def named(cls, database: Database, session: str, branch: str) -> Branch:
+        """Return a line that stands for a branch's name alone; nothing is read."""
+        return cls(database, Ledger(database, session), session, branch)
+
+    @classmethod
+    def begin(cls, database: Database, session: str, branch: str, *, attached: bool) -> Branch:
+        """Return a new branch that has no commit yet; its ledger may exist."""
+        ledger = Ledger(database, session)
+        ledger.refresh()
+        line = cls(database, ledger, session, branch)
+        if attached:
+            line.ref = branch_ref(session, branch)
+        return line
+
+    def move_to(self, commit: Oid) -> None:
+        """Stand on a sealed commit, forgetting what was changed and not committed."""
+        where = f"{self.ref or self.branch} in {self.database.backend.location}"
+        require_kind(self.objects, commit, self.ref or self.branch)
+        roots = read_roots(self.objects, commit, where)
+        record = require_record(self.objects, commit, self.ref or self.branch)
+        self.tip = commit
+        self.record = record
+        self.is_session = record.is_session
+        self.draft = None
+        check_state(self.objects, commit, roots, self.ref or self.branch)
+        self.is_watched = self.is_watched or record.is_watched
+        self.next_event = max(self.next_event, record.next_event)
+        self._left = roots.held, roots.queue
+        self.state = State(self.objects, roots, record.next_sequence, self.state.indexes)
+
+    def stand_on(self, commit: Oid, published: Oid | None) -> None:
+        """Stand on a commit of another history, given what the ref holds now; the rest is dropped."""
+        self.move_to(commit)
+        self.published = published
+        self.drop_unreachable()
+
+    def drop_unreachable(self) -> None:
+        """Forget what is staged and was dropped from the history, and indexes that are made of it."""
+        tip = self.seal()
+        assert tip is not None
+        self.objects.retain([tip])
+        self.state.indexes = Indexes()
+
+    def savepoint(self) -> LineSavepoint:
+        """Return what `restore` needs to come back to this moment, until the next publication."""
+        draft = None if self.draft is None else replace(self.draft)
+        staged = len(self.objects.objects)
+        return LineSavepoint(
+            self.tip, self.record, draft, self.fork, self._left, self.state.savepoint(), staged
+        )
+
+    def restore(self, to: LineSavepoint) -> None:
+        """Drop the commits and changes since a savepoint, and the objects that were made for them."""
+        self.tip, self.record, self.fork, self._left = to.tip, to.record, to.fork, to.held
+        self.draft = None if to.draft is None else replace(to.draft)
+        self.state.restore(to.state)
+        self.objects.forget(list(self.objects.objects)[to.staged :])
+
+    # -- where the line stands -----------------------------------------------------------------
+
+    @property
+    def version(self) -> int:
+        """The number of versioned commits."""
+        return 0 if self.record is None else self.record.version
+
+    @property
+    def head(self) -> str | None:
+        """The Change-Id of the last versioned commit, or `None`."""
+        return None if self.record is None else self.record.head
+
+    @property
+    def baseline(self) -> int:
+        """The highest version that a compaction has folded; 0 before any."""
+        return 0 if self.record is None else self.record.baseline
+
+    @property
+    def change(self) -> str:
+        """The Change-Id of the newest commit, versioned or not; empty before the first."""
+        return "" if self.record is None else self.record.change
+
+    @property
+    def is_published(self) -> bool:
+        """Whether the store holds all that was committed here."""
+        return self.draft is None and self.tip == self.published and not self.is_unsure
+
+    def snapshot(self) -> State:
+        """Return a second state on the present subtrees; it must be clean."""
+        if not self.state.is_clean:
+            raise StoreError("a snapshot was asked for while direct changes are not committed")
+        return self.state.twin()
+
+    def require_current(self) -> None:
+        """Raise `StaleSession` when the branch moved in the store since it was loaded."""
+        if self.ref is not None:
+            held = self.database.backend.refs(self.ref).get(self.ref)
+            if held != self.published:
+                raise StaleSession(self._moved())
+
+    def _moved(self) -> str:
+        return (
+            f"session {self.session!r}, branch {self.branch!r}: somebody else wrote it since it was "
+            f"loaded, nothing of ours was written; go on with `await session.refresh()`"
+        )
+
+    # -- committing ----------------------------------------------------------------------------
+
+    def commit(self, record: CommitRecord, *, other_parents: Sequence[Oid] = ()) -> CommitRecord:
+        """Make a commit of the state as it is, and leave it open.
+
+        Fills in what follows from the commit before: version, head, parent, depth, ledger.
+        """
+        if self.record is None:
+            self.begin_session(datetime.fromisoformat(record.timestamp))
+        parent = self._seal(leaves_queue=False)
+        parents = ((parent,) if parent else ()) + tuple(other_parents)
+        versioned = record.context_version is not None
+        record = replace(
+            record,
+            version=self.version + versioned,
+            context_version=self.version + 1 if versioned else None,
+            head=record.change if versioned else self.head,
+            parent_change=self.head,
+            depth=1 + max((self._parent(oid).depth for oid in parents), default=-1),
+            baseline=self.baseline,
+            compactions=joined_compactions(self._parent(oid).compactions for oid in parents),
+            ledger=self.ledger.tip,
+            session=self.session,
+            branch=self.branch,
+            fork=self.fork,
+            is_session=self.is_session,
+            is_watched=self.is_watched,
+            next_event=self.next_event,
+        )
+        roots = self.state.flush()  # what reads may fail, and the fork is still to be told then
+        self.fork = None
+        self.draft = Draft(replace(record, next_sequence=self.state.next_sequence), roots, parents)
+        self.record = self.draft.record
+        return record
+
+    def begin_session(self, when: datetime) -> None:
+        """Make the first commit of a session: the empty state, without a version."""
+        root = CommitRecord(
+            change=new_change_id(),
+            kind="root",
+            session=self.session,
+            branch=self.branch,
+            author="reactifact",
+            timestamp=when.isoformat(),
+            message=f"Begin session {self.session}",
+            is_session=self.is_session,
+        )
+        self.draft = Draft(root, Roots(), ())
+        self.record = root
+
+    def _parent(self, oid: Oid) -> CommitRecord:
+        if self.record is not None and oid == self.tip:
+            return self.record
+        return require_record(self.objects, oid, "a parent")
+
+    def set_queue(self, queue: Oid | None) -> bool:
+        """Give the open commit its queue and what is held; return whether it needs another commit."""
+        self.state.roots = self.state.roots._replace(queue=queue)
+        left = self.state.roots.held, queue
+        if self.draft is None:
+            return self.record is not None and self._left != left
+        self.draft.roots = self.draft.roots._replace(held=left[0], queue=queue)
+        self.draft.record = replace(
+            self.draft.record,
+            ledger=self.ledger.tip,
+            is_watched=self.is_watched,
+            next_event=self.next_event,
+        )
+        self.record = self.draft.record
+        return False
+
+    def seal(self) -> Oid | None:
+        """Close the open commit and return the tip."""
+        return self._seal()
+
+    def _seal(self, *, leaves_queue: bool = True) -> Oid | None:
+        """Close the open commit. One that another follows at once leaves no queue: that one does."""
+        if self.draft is not None:
+            record, roots = self.draft.record, self.draft.roots
+            if not leaves_queue:
+                roots = roots._replace(queue=None)
+            self.tip = make_commit(self.objects, record, roots, self.draft.parents)
+            self._left = roots.held, roots.queue
+            self.record = record
+            self.draft = None
+        return self.tip
+
+    # -- publishing ----------------------------------------------------------------------------
+
+    def prepare(self) -> Publication | None:
+        """Seal, and return what has to be written; `None` when there is nothing."""
+        tip = self.seal()
+        if self.ref is None or tip is None or (tip == self.published and not self.is_unsure):
+            return None
+        update = RefUpdate(self.ref, self.published, tip)
+        return Publication(dict(self.objects.objects), dict(self.objects.trees), update, tip)
+
+    def write(self, publication: Publication | None) -> None:
+        """Write the ledger, then what was prepared. Runs in a worker thread.
+
+        Raises `StaleSession` when the branch moved in the store; nothing of it is written then.
+        """
+        self.ledger.write()
+        if publication is None:
+            return
+        try:
+            self.database.write(publication.objects, [publication.update], publication.trees)
+        except Contention as error:
+            raise StaleSession(f"{self._moved()} ({error})") from error
+
+    def finish(self, publication: Publication | None) -> None:
+        """Note that a publication is written."""
+        if publication is None:
+            return
+        self.objects.forget(publication.objects)
+        self.published, self.is_unsure = publication.tip, False
+
+    def publish(self) -> None:
+        """Prepare, write and finish in one go."""
+        publication = self.prepare()
+        self.write(publication)
+        self.finish(publication)
+
+    # -- forks ---------------------------------------------------------------------------------
+
+    def fork_off(self, branch: str) -> Branch:
+        """Return a detached line on the same commit, with the same ledger and queue."""
+        twin = Branch(self.database, self.ledger, self.session, branch)
+        twin.tip = self.seal()
+        twin.record = self.record
+        twin.objects = self.objects.copy()
+        twin._left = self._left
+        twin.is_watched, twin.next_event = self.is_watched, self.next_event
+        twin.state = State(
+            twin.objects, self.state.roots, self.state.next_sequence, self.state.indexes.copy()
+        )
+        twin.fork = {"branch": self.branch, "change": self.change, "commit": self.tip}
+        return twin
+
+    def attach(self, session: str, branch: str, expected: Oid | None) -> None:
+        """Give the line a ref, which holds `expected` now; it moves at the next publication."""
+        if session != self.session:
+            old, self.session = self.ledger, session
+            self.ledger = Ledger(self.database, session)
+            self.ledger.refresh()
+            self.take_ledger(old)
+        self.branch = branch
+        self.ref = branch_ref(session, branch)
+        self.published = expected
+
+    def take_ledger(self, other: Ledger) -> list[str]:
+        """Bring what another ledger knows into ours; return the ids of actions that changed.
+
+        `dispatched` wins over `failed` over nothing, whichever side is the target.
+        """
+        changed = {}
+        for entry in other.entries():
+            known = self.ledger.entry(entry.action_id)
+            both = joined(known, entry)
+            if both is not None and both != known:
+                changed[entry.action_id] = both
+        if changed and self.record is not None:
+            self.ledger.record(
+                changed,
+                change=new_change_id(),
+                when=datetime.fromisoformat(self.record.timestamp),
+                message=f"outbox: take over {len(changed)} deliveries of session {other.session}",
+                branch=self.branch,
+            )
+        return sorted(changed)

@@ -1,0 +1,219 @@
+"""Canonical JSON: the one way in which data is written, so that equal data is an equal blob.
+
+Owns the bytes: UTF-8, keys sorted by code point, two spaces of indent, one scalar a line, a newline
+at the end. What may be written and what it means is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, wraps
+from json.encoder import encode_basestring
+from types import NoneType
+from typing import Any, NoReturn, TypeAlias, TypeVar, cast, get_args, get_origin, get_type_hints
+
+from blake3 import blake3
+
+from ..errors import StoreError
+from .objects import (
+    CommitObject,
+    GitObject,
+    Kind,
+    Oid,
+    TreeEntry,
+    damaged,
+    object_id,
+    parse_commit,
+    parse_tree,
+)
+
+# -- canonical JSON: the one way in which data is written, so that equal data is an equal blob --
+
+
+JsonValue: TypeAlias = "Mapping[str, JsonValue] | Sequence[JsonValue] | str | int | float | bool | None"
+"""What JSON can hold. Sequences are lists and tuples."""
+
+
+class _Plain:
+    """json's C encoder takes no indent. A container of scalars alone is a line per separator, so one
+    encoder for each depth writes it without a step of Python per scalar."""
+
+    def __init__(self, depth: int) -> None:
+        self.inner = "\n" + "  " * (depth + 1)
+        self.outer = "\n" + "  " * depth
+        self.separator = "," + self.inner
+        self.encode = json.JSONEncoder(
+            ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(self.separator, ": ")
+        ).encode
+
+
+_LEVELS = [_Plain(depth) for depth in range(16)]
+_FEW = 4  # so many scalars are written sooner one by one than an encoder of json is set up
+_CONTAINERS = (dict, list, tuple)
+
+
+def encode(value: JsonValue) -> bytes:
+    """Return the canonical bytes of `value`.
+
+    Raises `ValueError` for NaN, infinities, lone surrogates, endless or far too deep nesting, and
+    `TypeError` for what JSON has no form for, keys that are not strings included.
+    """
+    try:
+        return (_text(value, 0) + "\n").encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"a text with the lone surrogate {error.object[error.start]!r} cannot be written as UTF-8"
+        ) from error
+    except RecursionError:
+        raise ValueError("the data is nested too deeply, or contains itself") from None
+
+
+def one_line(value: JsonValue) -> str:
+    """Return `value` as one line of JSON, with sorted keys. Raises `ValueError` for NaN and infinities."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"))
+
+
+def decode(data: bytes) -> JsonValue:
+    """Return the value in JSON bytes, canonical or not. Raises `ValueError` for anything else."""
+    try:
+        return cast(JsonValue, _DECODER.decode(data.decode()))
+    except RecursionError:
+        raise ValueError("the JSON is nested too deeply") from None
+
+
+def content_hash(data: bytes) -> str:
+    """Return the blake3 of `data` as 64 lower-case hex digits."""
+    return blake3(data).hexdigest()
+
+
+def _text(value: Any, depth: int) -> str:
+    kind = type(value)
+    if kind is str:
+        return encode_basestring(value)
+    if kind is int:
+        return int.__repr__(value)
+    if value is None:
+        return "null"
+    if kind is bool:
+        return "true" if value else "false"
+    if isinstance(value, dict):
+        return _object(value, depth)
+    if isinstance(value, (list, tuple)):
+        return _array(value, depth)
+    return _LEVELS[0].encode(value)
+
+
+def _object(value: dict[Any, Any], depth: int) -> str:
+    if not value:
+        return "{}"
+    level = _level(depth)
+    nested = False
+    for key, item in value.items():
+        if not isinstance(key, str):
+            raise TypeError(f"the key {key!r} is no string")
+        if isinstance(item, _CONTAINERS):
+            nested = True
+    if not nested and len(value) > _FEW:
+        return f"{{{level.inner}{level.encode(value)[1:-1]}{level.outer}}}"
+    parts = [f"{encode_basestring(key)}: {_text(value[key], depth + 1)}" for key in sorted(value)]
+    return f"{{{level.inner}{level.separator.join(parts)}{level.outer}}}"
+
+
+def _array(value: list[Any] | tuple[Any, ...], depth: int) -> str:
+    if not value:
+        return "[]"
+    level = _level(depth)
+    if len(value) > _FEW and not any(isinstance(item, _CONTAINERS) for item in value):
+        return f"[{level.inner}{level.encode(value)[1:-1]}{level.outer}]"
+    parts = [_text(item, depth + 1) for item in value]
+    return f"[{level.inner}{level.separator.join(parts)}{level.outer}]"
+
+
+def _level(depth: int) -> _Plain:
+    return _LEVELS[depth] if depth < len(_LEVELS) else _Plain(depth)
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise ValueError(f"{digits[:40]} is larger than a JSON number can be")
+    return number
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
+
+
+# -- bookkeeping that is not as reactifact writes it --
+
+
+T = TypeVar("T")
+
+
+def refusing_damage(what: str) -> Callable[[Callable[[bytes], T]], Callable[[bytes], T]]:
+    """Let a function that reads the bytes of a file raise `StoreError`, naming `what` the file is."""
+
+    def decorate(function: Callable[[bytes], T]) -> Callable[[bytes], T]:
+        @wraps(function)
+        def read(data: bytes) -> T:
+            try:
+                return function(data)
+            except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+                raise damaged(f"{what} (blob {object_id('blob', data)})", error) from error
+
+        return read
+
+    return decorate
+
+
+def commit_of(oid: Oid, found: GitObject) -> CommitObject:
+    """Return the commit in an object. Raises `StoreError` for one that is something else, or damaged."""
+    return _parsed(oid, found, "commit", parse_commit)
+
+
+def tree_of(oid: Oid, found: GitObject) -> dict[str, TreeEntry]:
+    """Return the tree in an object. Raises `StoreError` for one that is something else, or damaged."""
+    return _parsed(oid, found, "tree", parse_tree)
+
+
+def _parsed(oid: Oid, found: GitObject, kind: Kind, parse: Callable[[bytes], T]) -> T:
+    if found.kind != kind:
+        raise StoreError(
+            f"object {oid} is a {found.kind} where a {kind} should stand: what points at it was changed by "
+            f"hand or is damaged; see `git log` for a commit that it may point at instead"
+        )
+    return parse(found.data)
+
+
+def typed(record: T) -> T:
+    """Return a record (a dataclass, a named tuple) if each of its fields holds what its annotation says.
+
+    Raises `TypeError`, naming the field.
+    """
+    for name, kinds, inner in _fields(cast("Any", type(record))):
+        value = getattr(record, name)
+        if type(value) not in kinds:
+            raise TypeError(f"{name} is {type(value).__name__}, not {' or '.join(k.__name__ for k in kinds)}")
+        if inner is not None and value is not None:
+            for item in value:
+                if type(item) is not inner:
+                    raise TypeError(f"{name} holds {type(item).__name__}, not {inner.__name__}")
+    return record
+
+
+@lru_cache(maxsize=64)
+def _fields(kind: Any) -> tuple[tuple[str, tuple[type, ...], type | None], ...]:
+    found = []
+    for name, hint in get_type_hints(kind).items():
+        options = get_args(hint) if NoneType in get_args(hint) else (hint,)
+        inner = None
+        for option in options:
+            if get_origin(option) in (list, tuple) and (item := get_args(option)[0]) is not Any:
+                inner = get_origin(item) or item
+        found.append((name, tuple(get_origin(option) or option for option in options), inner))
+    return tuple(found)

@@ -1,0 +1,408 @@
+"""Commits as reactifact writes them: the record in a header, the tree around it, the message.
+
+Owns the shape of the header `reactifact`, the subject, body and trailers made from it, and the way
+back from a commit to its record. Programs trust the record; the message is for people. Format 1 kept
+the record in the tree, as `.reactifact/commit.json`, which is still read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+from blake3 import blake3
+
+from .._store import canonical
+from ..errors import DamagedRef, MergedByHand, StoreError
+from .canonical import refusing_damage, typed
+from .layout import ATTRIBUTES, BOOKKEEPING, Roots, Waiting
+from .migrations import FORMAT_FILE, RECORD_FILE, current_record, current_tree, format_file
+from .object_db import Objects, Staging, blob_entry
+from .objects import TREE_MODE, CommitObject, Oid, Signature, TreeEntry
+from .trees import lookup, subtree, walk
+
+COMMITTER = ("reactifact", "reactifact@reactifact.invalid")
+_SUBJECT = 72  # characters: what `git log --oneline` and git hosts show whole
+_ROLES = {"agent": "agent", "ledger": "outbox", "root": "reactifact", "queue": "reactifact"}
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRecord:
+    """What one commit did, and what follows from it for the next."""
+
+    change: str  # Change-Id: stable when history is squashed
+    kind: str  # root, direct, agent, merge, queue, edit, ledger
+    author: str
+    timestamp: str
+    session: str = ""  # session and branch are filled in by the line that commits
+    branch: str = ""
+    message: str = ""  # what the author says; an empty one is made from the operations
+    context_version: int | None = None  # None for a commit that carries no version
+    version: int = 0  # versioned commits up to here
+    head: str | None = None  # Change-Id of the last versioned commit up to here
+    parent_change: str | None = None  # the versioned commit before this one
+    depth: int = 0  # longest way to a root, in commits
+    generation: int = 0
+    run_id: str = ""
+    code: str = ""
+    trigger: dict[str, Any] | None = None
+    operations: list[dict[str, Any]] = field(default_factory=list)
+    reads: list[list[Any]] = field(default_factory=list)
+    listings: list[list[Any]] = field(default_factory=list)
+    writes: list[list[Any]] = field(default_factory=list)
+    next_sequence: int = 0
+    next_event: int = 0  # place of the next event of the queue
+    is_watched: bool = False  # a runtime with agents has been over the line
+    ledger: Oid | None = None
+    fork: dict[str, Any] | None = None
+    is_session: bool = False  # the line was opened as a session, not only saved as a branch
+    baseline: int = 0  # the highest version that a compaction of this line has folded
+    compactions: list[str] = field(default_factory=list)  # those that the history builds on
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def header(self, tree: Oid, parents: Sequence[Oid], state: str | None) -> str:
+        """Return the extra header of a commit: what it did, and the tree and parents that this is about.
+
+        `state` is the `state_hash` of that tree. For audits: the tree's id covers all that stands there.
+        """
+        record = {name: getattr(self, name) for name in _FIELDS}
+        record |= {"tree": tree, "parents": list(parents), "state": state}
+        return canonical.one_line({k: v for k, v in record.items() if v not in (None, False, [], {}, "")})
+
+    @staticmethod
+    @refusing_damage("the record of a commit")
+    def decode(data: bytes) -> CommitRecord:
+        """Return the record in a header, or in the bytes of a `commit.json` of format 1."""
+        record: Any = canonical.decode(data)
+        return typed(CommitRecord(**{name: record[name] for name in _FIELDS if name in record}))
+
+
+_FIELDS = tuple(f.name for f in fields(CommitRecord))
+
+
+def make_commit(objects: Staging, record: CommitRecord, roots: Roots, parents: Sequence[Oid]) -> Oid:
+    """Stage the tree and the commit of one record and return the commit's id."""
+    hidden = {
+        FORMAT_FILE: blob_entry(objects.put("blob", format_file())),
+    }
+    top = {".gitattributes": blob_entry(objects.put("blob", ATTRIBUTES))}
+    for name in ("meta", "versions", "held", "queue"):
+        _graft(hidden, name, getattr(roots, name))
+    for name in ("artifacts", "relations", "outbox"):
+        _graft(top, name, getattr(roots, name))
+    top[BOOKKEEPING] = TreeEntry(TREE_MODE, objects.put_tree(hidden))
+    state = state_hash(roots)
+    return _commit(objects, record, top, parents, state)
+
+
+def make_ledger_commit(
+    objects: Staging, record: CommitRecord, ledger: Oid | None, parents: Sequence[Oid]
+) -> Oid:
+    """Stage the tree and the commit of one record of a session's ledger."""
+    top: dict[str, TreeEntry] = {}
+    _graft(top, "ledger", ledger)
+    return _commit(objects, record, top, parents, None)
+
+
+def _commit(
+    objects: Staging,
+    record: CommitRecord,
+    top: dict[str, TreeEntry],
+    parents: Sequence[Oid],
+    state: str | None,
+) -> Oid:
+    tree = objects.put_tree(top)
+    when = int(datetime.fromisoformat(record.timestamp).timestamp())
+    commit = CommitObject(
+        tree=tree,
+        parents=tuple(parents),
+        author=author_signature(record, when),
+        committer=Signature(*COMMITTER, when),
+        message=_message(record, state),
+        record=record.header(tree, parents, state),
+    )
+    return objects.put_commit(commit)
+
+
+def _graft(entries: dict[str, TreeEntry], name: str, tree: Oid | None) -> None:
+    if tree is not None:
+        entries[name] = TreeEntry(TREE_MODE, tree)
+
+
+def operation_payload(objects: Objects, operation: Mapping[str, Any]) -> bytes:
+    """Return the payload that an operation of a record wrote. Raises `KeyError` for one that writes none.
+
+    One that no tree of the commit holds stands in the operation itself, as `data`.
+    """
+    oid = operation["payload"]
+    return canonical.encode(operation["data"]) if oid is None else objects.read(oid).data
+
+
+def read_record(objects: Objects, commit: Oid) -> CommitRecord | None:
+    """Return the record of a commit, or `None` for one that reactifact did not make.
+
+    Raises `FormatTooNew`, and `StoreError` for an older format that no step leads on from.
+    """
+    found = objects.commit(commit)
+    tree = found.tree
+    if found.record:
+        return CommitRecord.decode(current_record(objects, tree, found.record.encode()))
+    entry = lookup(objects, tree, (BOOKKEEPING, RECORD_FILE))  # of format 1
+    if entry is not None:
+        return CommitRecord.decode(current_record(objects, tree, objects.read(entry.oid).data))
+    entry = lookup(objects, tree, (RECORD_FILE,))
+    data = None if entry is None else objects.read(entry.oid).data
+    try:
+        record = None if data is None else CommitRecord.decode(data)
+    except StoreError:
+        return None  # somebody else's file of that name
+    return record if record is not None and record.kind == "ledger" else None
+
+
+def nearest_record(objects: Objects, commit: Oid) -> CommitRecord | None:
+    """Return the record of a commit, else of the nearest one of ours on its line of first parents."""
+    following: Oid | None = commit
+    while following is not None:
+        record = read_record(objects, following)
+        if record is not None:
+            return record
+        parents = objects.commit(following).parents
+        following = parents[0] if parents else None
+    return None
+
+
+def own_record(objects: Objects, commit: Oid) -> CommitRecord | None:
+    """Return the record of a commit that reactifact made, `None` for one of anybody else.
+
+    A record counts for the tree and the parents that it names: an amended commit carries it along, and
+    is somebody's own unless the message alone is another. In format 1, which kept it in the tree, the
+    trailer in the message tells a commit made by hand on a checkout.
+    """
+    record = read_record(objects, commit)
+    if objects.commit(commit).record:
+        return record if is_sealed(objects.commit(commit)) else None
+    if record is None or f"\nChange-Id: {safe_text(record.change)}\n" not in objects.commit(commit).message:
+        return None
+    return record
+
+
+@refusing_damage("the record of a commit")
+def _said(data: bytes) -> dict[str, Any]:
+    record: Any = canonical.decode(data)
+    return {**record, "tree": record["tree"], "parents": record.get("parents", [])}
+
+
+def is_sealed(commit: CommitObject) -> bool:
+    """Tell whether the header of a commit is about exactly its tree and its parents. Raises `StoreError`."""
+    said = _said(commit.record.encode())
+    return bool(said["tree"] == commit.tree and said["parents"] == list(commit.parents))
+
+
+def said_state(commit: CommitObject) -> str | None:
+    """Return the `State` that a commit says of itself, in its header, or in its message in format 1."""
+    if commit.record:
+        return _said(commit.record.encode()).get("state")
+    _, found, rest = commit.message.rpartition("\nState: ")
+    return rest.partition("\n")[0] if found else None
+
+
+def require_record(objects: Objects, commit: Oid, what: str) -> CommitRecord:
+    """Return the record of a commit. Raises `StoreError`, naming `what`, where it has none."""
+    record = own_record(objects, commit)
+    if record is None:
+        raise _not_ours(objects.commit(commit), commit, what)
+    return record
+
+
+def require_kind(objects: Objects, commit: Oid, ref: str, *, is_ledger: bool = False) -> None:
+    """Refuse a commit of a ledger on a branch, and any other on a ledger. Raises `DamagedRef`."""
+    top = objects.tree(objects.commit(commit).tree)
+    found = BOOKKEEPING not in top and ("ledger" in top or RECORD_FILE in top)
+    if found is not is_ledger:
+        raise DamagedRef(
+            ref,
+            "it",
+            f"points at {commit[:12]}, a commit of another kind: {'no' if is_ledger else 'a'} ledger",
+            f"set it with `git update-ref {ref} <commit>` to what it was, from a clone, a backup"
+            f"{', the trailer `Ledger` of a branch' if is_ledger else ''} or `git fsck --lost-found`",
+        )
+
+
+def _not_ours(found: CommitObject, commit: Oid, what: str) -> StoreError:
+    """Say what to do about a commit made by hand: its payloads and our bookkeeping do not agree."""
+    if len(found.parents) > 1:
+        ours, theirs = found.parents[0][:12], found.parents[1][:12]
+        ref = what if what.startswith("refs/") else "REF"
+        return MergedByHand(
+            f"{what} points at {commit[:12]}, a merge made by hand, which mixes bookkeeping that only "
+            f"reactifact can join. Where both sides are commits of its own, opening the branch to write "
+            f"(SessionStore.open, BranchStore.load_branch) merges them again by its rules; otherwise move "
+            f"the ref back with `git update-ref {ref} {ours}`, then merge {theirs} with "
+            f"BranchStore.merge(into=, source=)",
+            commit,
+        )
+    return StoreError(
+        f"{what} points at {commit[:12]}, a commit that reactifact did not make; "
+        f"move the ref back to one it made (see `git log {commit[:12]}`), and make the change "
+        f"with BranchStore.edit"
+    )
+
+
+def read_roots(objects: Objects, commit: Oid, what: str = "this state") -> Roots:
+    """Return the subtrees of a commit. Raises as `read_record` does, saying `what` it stands on."""
+    tree = current_tree(objects, commit, what)
+    names = ("artifacts", "relations", "outbox")
+    top = [subtree(objects, tree, (name,)) for name in names]
+    hidden = [subtree(objects, tree, (BOOKKEEPING, name)) for name in ("meta", "versions", "held", "queue")]
+    return Roots(*top, *hidden)
+
+
+def read_queue(objects: Objects, commit: Oid) -> list[Waiting]:
+    """Return the events that wait at a commit, in order. Raises as `read_record` does."""
+    found = [
+        Waiting.decode(objects.read(oid).data) for _, oid in walk(objects, read_roots(objects, commit).queue)
+    ]
+    return sorted(found, key=lambda one: (one.order, one.behind))
+
+
+def check_state(objects: Objects, commit: Oid, roots: Roots, what: str) -> None:
+    """Refuse a commit whose payloads were changed by hand under its old message (an amend).
+
+    A state of an older format is another one by now; what it was is what its own tree says.
+
+    Raises `StoreError`.
+    """
+    own = objects.commit(commit).tree
+    if own != current_tree(objects, commit):
+        roots = Roots(*(subtree(objects, own, (name,)) for name in ("artifacts", "relations")))
+    said = said_state(objects.commit(commit))
+    if said is not None and said != state_hash(roots):
+        raise StoreError(
+            f"{what} points at {commit[:12]}, a commit of reactifact's that was changed by hand: its state "
+            f"is not the one it names; move the ref back to what it was, and make the change "
+            f"with BranchStore.edit"
+        )
+
+
+def state_hash(roots: Roots) -> str:
+    """Return the `State` of a commit: blake3 over the subtree ids that a merge compares."""
+    text = f"artifacts {roots.artifacts or '-'}\nrelations {roots.relations or '-'}\n"
+    return blake3(text.encode()).hexdigest()
+
+
+# -- what people read ------------------------------------------------------------------------
+
+
+def author_signature(record: CommitRecord, when: int) -> Signature:
+    """Return the git author of a record: the agent, or whoever made a direct change."""
+    name, _, rest = record.author.partition("<")
+    email = rest.rstrip("> ") if rest.rstrip().endswith(">") else ""
+    if not email or any(c in email for c in "<> \n\0"):
+        name = record.author
+        email = f"{_ROLES.get(record.kind, 'application')}@reactifact.invalid"
+    return Signature(safe_text(name.strip(), "<>") or "unnamed", safe_text(email), when)
+
+
+@lru_cache(maxsize=4096)
+def safe_text(text: str, also: str = "") -> str:
+    """Percent-encode what could break or forge a commit message: control characters, `%`,
+    a dash or blank at the start, and the characters in `also`."""
+    if text.isprintable() and "%" not in text and text[:1] not in ("-", " ") and not also:
+        return text
+    out = []
+    for index, char in enumerate(text):
+        edge = char in "- " and index == 0
+        if char == "%" or char in also or edge or not char.isprintable():
+            out.append("".join(f"%{byte:02X}" for byte in char.encode("utf-8", "surrogatepass")))
+        else:
+            out.append(char)
+    return "".join(out)
+
+
+def subject(record: CommitRecord) -> str:
+    """Return the sentence that `git log --oneline` shows, of at most 72 characters."""
+    return _cut(_sentence(record))[0]
+
+
+def _sentence(record: CommitRecord) -> str:
+    if record.message:
+        return safe_text(record.message.strip().split("\n")[0])
+    who = safe_text(record.author.partition("<")[0].strip()) or "unnamed"
+    phrases = [_phrase(op) for op in record.operations]
+    whole = f"{who}: {', '.join(phrases) or 'nothing to record'}"
+    if len(whole) <= _SUBJECT:
+        return whole
+    for shown in range(len(phrases) - 1, 0, -1):
+        some = f"{who}: {', '.join(phrases[:shown])} and {len(phrases) - shown} more"
+        if len(some) <= _SUBJECT:
+            return some
+    return f"{who}: {len(phrases)} changes" if len(phrases) > 1 else whole
+
+
+def _cut(text: str) -> tuple[str, bool]:
+    """Return a text that fits into a subject, and whether something of it was cut off."""
+    return (text, False) if len(text) <= _SUBJECT else (text[: _SUBJECT - 3] + "...", True)
+
+
+def _phrase(operation: dict[str, Any]) -> str:
+    kind = _verb(operation)
+    name = safe_text(_short(str(operation.get("artifact_id", ""))))
+    if kind in ("link", "unlink"):
+        relation = safe_text(_short(str(operation.get("relation") or "any")))
+        target = safe_text(_short(str(operation.get("target_id") or "any")))
+        return f"{kind} {name} {relation} {target}"
+    if operation.get("action"):
+        return f"act {safe_text(_short(operation['action']))}"
+    class_name = str(operation.get("data_type", "")).rpartition(".")[2]
+    return f"{kind} {safe_text(class_name)} {name}" if class_name else f"{kind} {name}"
+
+
+def _verb(operation: dict[str, Any]) -> str:
+    """Return what an operation came to: a create of what was there is an update, or changed nothing."""
+    kind = str(operation.get("type", ""))
+    if kind not in ("create", "update") or operation.get("version") is None:
+        return kind
+    if operation.get("unchanged"):
+        return "keep"
+    return "create" if operation["version"] == 0 else "update"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _message(record: CommitRecord, state: str | None) -> str:
+    """Return the message: subject, a body only where that says more, trailers."""
+    sentence = _sentence(record)
+    shown, is_cut = _cut(sentence)
+    said = [safe_text(line) for line in record.message.strip().split("\n")[1:] if line.strip()]
+    phrases = [_phrase(op) for op in record.operations]
+    if is_cut and record.message:
+        said.insert(0, sentence)
+    is_told = not record.message and not is_cut and sentence.endswith(": " + ", ".join(phrases))
+    body = said if is_told else said + phrases
+    lines = [shown, ""]
+    if body:
+        lines += [*body, ""]
+    lines += [f"{key}: {safe_text(value)}" for key, value in _trailers(record, state) if value]
+    return "\n".join(lines) + "\n"
+
+
+def _trailers(record: CommitRecord, state: str | None) -> list[tuple[str, str]]:
+    trigger = record.trigger or {}
+    cause = f"{trigger.get('type', '')} {trigger.get('artifact_id', '')}".strip()
+    version = "" if record.context_version is None else str(record.context_version)
+    return [
+        ("Change-Id", record.change),
+        ("Context-Version", version),
+        ("Generation", str(record.generation) if record.generation else ""),
+        ("Session-Id", record.session),
+        ("Branch", record.branch),
+        ("Run-Id", record.run_id),
+        ("Trigger", cause),
+        ("Ledger", record.ledger or ""),
+        ("State", state or ""),
+    ]

@@ -1,0 +1,299 @@
+"""The ledger of a session: what was delivered to the world, one line for all its branches.
+
+Owns the entries below `ledger/` on the ref `<session>/%outbox`, one commit a delivery. Only a
+delivery, an explicit retry, erasure and pruning change it; no checkout, merge or compaction of a
+branch ever does.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+from .._store import canonical
+from ..errors import Contention, StaleSession
+from .canonical import refusing_damage, typed
+from .commits import CommitRecord, make_ledger_commit, require_kind, require_record
+from .layout import file_path
+from .names import ledger_ref
+from .object_db import Database, Staging, blob_entry
+from .objects import Oid
+from .protocol import RefUpdate
+from .trees import lookup, subtree, update, walk
+
+LEDGER_AUTHOR = "outbox"
+_ATTEMPTS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """What the world was told under one action id."""
+
+    action_id: str
+    status: str  # pending (an attempt was interrupted, or it was re-armed), dispatched, failed
+    intent: str  # content hash of the payload that was sent
+    branch: str
+    attempts: int = 0
+    error: str | None = None
+    dispatched_at: str | None = None
+    updated_at: str = ""
+    changes: int = 0  # how often the delivery state changed: versions of the action beyond its payload
+    refused: tuple[str, ...] = ()  # hashes of other payloads that were refused under this id
+
+    def encode(self) -> bytes:
+        """Return the bytes of the ledger file."""
+        record = asdict(self)
+        record["refused"] = list(self.refused)
+        return canonical.encode({k: v for k, v in record.items() if v not in (None, [])})
+
+    @staticmethod
+    @lru_cache(maxsize=8192)
+    @refusing_damage("an entry of the ledger")
+    def decode(data: bytes) -> LedgerEntry:
+        """Return the entry in the bytes of a ledger file."""
+        record: Any = canonical.decode(data)
+        record["refused"] = tuple(record.get("refused", ()))
+        return typed(LedgerEntry(**record))
+
+
+def joined(ours: LedgerEntry | None, theirs: LedgerEntry | None) -> LedgerEntry | None:
+    """Return what two ledgers know together: `dispatched` wins over `failed` over nothing."""
+    if ours is None or theirs is None:
+        return ours or theirs
+    rank = {"dispatched": 2, "failed": 1}
+    best, other = (ours, theirs) if rank.get(ours.status, 0) >= rank.get(theirs.status, 0) else (theirs, ours)
+    return replace(
+        best,
+        attempts=max(ours.attempts, theirs.attempts),
+        changes=max(ours.changes, theirs.changes),
+        refused=tuple(sorted({*best.refused, *other.refused})),
+    )
+
+
+@dataclass(slots=True)
+class LedgerEvent:
+    """A delivery another process or an earlier run recorded, with the agents still owed it."""
+
+    branch: str
+    action_id: str
+    owed: list[str] | None
+    timestamp: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """One commit that is staged, so that it can be made again on top of what others wrote."""
+
+    entries: Mapping[str, LedgerEntry]
+    before: Mapping[str, LedgerEntry | None]  # what was known of them
+    change: str
+    when: datetime
+    message: str
+    branch: str
+    owed: list[str] | None
+
+
+@dataclass(slots=True)
+class Ledger:
+    """The ledger of one session as last read, and the entries staged on top of it.
+
+    Deliveries are recorded on the event loop while a worker thread writes those before. `_lock` keeps
+    what both touch together and is held for moments; `_writing` lets one thread at a time speak to the
+    store, and is taken first.
+    """
+
+    database: Database
+    session: str
+    head: Oid | None = None
+    staged: Staging = field(init=False)
+    _writing: threading.Lock = field(init=False, default_factory=threading.Lock)
+    _lock: threading.RLock = field(init=False, default_factory=threading.RLock)
+    _tip: Oid | None = field(init=False, default=None)
+    _calls: list[_Call] = field(init=False, default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.staged = Staging(self.database)
+        self._tip = self.head
+
+    @property
+    def ref(self) -> str:
+        """The name of the ledger's ref."""
+        return ledger_ref(self.session)
+
+    @property
+    def tip(self) -> Oid | None:
+        """The newest commit, staged or stored."""
+        return self._tip
+
+    def refresh(self) -> None:
+        """Read the ref again; entries that are staged go on top of what it holds now."""
+        with self._writing:
+            self._refresh()
+
+    def hear(self) -> list[LedgerEvent]:
+        """Read the ref again, and return what others recorded since it was read last, the oldest first."""
+        with self._writing:
+            known = self.head
+            self._refresh()
+            return [] if self.head == known else self._between(self.head, known)
+
+    def _refresh(self) -> None:
+        head = self.database.backend.refs(self.ref).get(self.ref)
+        with self._lock:
+            if head == self.head:
+                return
+            calls, self._calls = self._calls, []
+            # what goes on top needs nothing of what was staged below it
+            self.staged.clear()
+            self.head = self._tip = head
+            for call in calls:
+                self._record(replace(call, entries={i: self._again(i, call) for i in call.entries}))
+
+    def _again(self, action_id: str, call: _Call) -> LedgerEntry:
+        """Return an entry of a staged commit as it is on top of what others wrote."""
+        now, ours = self.entry(action_id), call.entries[action_id]
+        if now == call.before[action_id]:
+            return ours  # nobody else touched it, so a retry stays one
+        return joined(now, ours) or ours
+
+    def entry(self, action_id: str) -> LedgerEntry | None:
+        """Return what is known of an action, or `None`."""
+        with self._lock:
+            found = lookup(self.staged, self._root(), file_path(action_id))
+            return None if found is None else LedgerEntry.decode(self.staged.read(found.oid).data)
+
+    def entries(self) -> Iterator[LedgerEntry]:
+        """Yield every entry, as they are when the first is asked for."""
+        with self._lock:
+            files = list(walk(self.staged, self._root()))
+        for _, oid in files:
+            yield LedgerEntry.decode(self.staged.read(oid).data)
+
+    def record(
+        self,
+        entries: Mapping[str, LedgerEntry],
+        *,
+        change: str,
+        when: datetime,
+        message: str,
+        branch: str,
+        owed: list[str] | None = None,
+    ) -> None:
+        """Stage one commit that sets `entries`."""
+        with self._lock:
+            before = {action_id: self.entry(action_id) for action_id in entries}
+            self._record(_Call(entries, before, change, when, message, branch, owed))
+
+    def _record(self, call: _Call) -> None:
+        edits = {
+            file_path(action_id): blob_entry(self.staged.put("blob", entry.encode()))
+            for action_id, entry in call.entries.items()
+        }
+        parent = self._tip
+        depth = 0
+        if parent is not None:
+            depth = require_record(self.staged, parent, self.ref).depth + 1
+        details: dict[str, Any] = {"actions": sorted(call.entries)}
+        if call.owed is not None:
+            details["owed"] = call.owed
+        record = CommitRecord(
+            change=call.change,
+            kind="ledger",
+            session=self.session,
+            branch=call.branch,
+            author=LEDGER_AUTHOR,
+            timestamp=call.when.isoformat(),
+            message=call.message,
+            depth=depth,
+            details=details,
+        )
+        root = update(self.staged, self._root(), edits)
+        self._tip = make_ledger_commit(self.staged, record, root, [parent] if parent else [])
+        self._calls.append(call)
+
+    @property
+    def is_published(self) -> bool:
+        """Whether the store holds everything that was recorded here."""
+        return self._tip == self.head
+
+    def write(self) -> None:
+        """Write what is staged, going on top of what others wrote meanwhile.
+
+        Runs in worker threads, one at a time. Raises `Contention` after several lost races.
+        """
+        with self._writing:
+            is_ours = False
+            for attempt in range(_ATTEMPTS):
+                with self._lock:
+                    tip, calls = self._tip, len(self._calls)
+                    if tip == self.head and not is_ours:
+                        return
+                    update = RefUpdate(self.ref, self.head, tip)
+                    objects, trees = dict(self.staged.objects), dict(self.staged.trees)
+                try:
+                    self.database.write(objects, [update], trees)
+                except Contention as error:
+                    if attempt == _ATTEMPTS - 1:
+                        raise
+                    self._refuse_deleted(error)
+                    is_ours = self._got_through(tip, calls)
+                    if not is_ours:
+                        self._refresh()
+                    continue
+                with self._lock:
+                    self.head = tip
+                    del self._calls[:calls]
+                    self.staged.forget(objects)  # what was recorded since stays
+                return
+
+    def _got_through(self, tip: Oid | None, calls: int) -> bool:
+        """Go on from a commit of ours that the ref holds, whose write moved it and failed afterwards."""
+        held = self.database.backend.refs(self.ref).get(self.ref)
+        with self._lock:
+            while tip is not None and tip in self.staged.objects:
+                if tip == held:
+                    self.head = held
+                    del self._calls[:calls]
+                    return True
+                parents = self.staged.commit(tip).parents
+                tip, calls = parents[0] if parents else None, calls - 1
+        return False
+
+    def _refuse_deleted(self, error: Contention) -> None:
+        """A ledger that is gone was deleted with its session, and stays deleted."""
+        if self.head is not None and self.ref not in self.database.backend.refs(self.ref):
+            raise StaleSession(
+                f"session {self.session!r} was deleted meanwhile; what was just delivered is not "
+                f"recorded anywhere: open the session anew if that was not meant"
+            ) from error
+
+    def since(self, known: Oid | None, moment: str = "") -> list[LedgerEvent]:
+        """Return the deliveries recorded after commit `known`, the oldest first.
+
+        Where the ledger does not hold `known` (it was staged, and lost a race), those after `moment`.
+        """
+        with self._lock:
+            return self._between(self._tip, known, moment)
+
+    def _between(self, oid: Oid | None, known: Oid | None, moment: str = "") -> list[LedgerEvent]:
+        events: list[LedgerEvent] = []
+        while oid is not None and oid != known:
+            record = require_record(self.staged, oid, self.ref)
+            for action_id in reversed(record.details.get("actions", [])):
+                owed = record.details.get("owed")
+                events.append(LedgerEvent(record.branch, action_id, owed, record.timestamp))
+            parents = self.staged.commit(oid).parents
+            oid = parents[0] if parents else None
+        if oid is None and known is not None:
+            events = [event for event in events if event.timestamp > moment]
+        return events[::-1]
+
+    def _root(self) -> Oid | None:
+        if self._tip is None:
+            return None
+        require_kind(self.staged, self._tip, self.ref, is_ledger=True)
+        return subtree(self.staged, self.staged.commit(self._tip).tree, ("ledger",))

@@ -1,0 +1,210 @@
+"""Names on disk: any id as one part of a path or of a ref, and back.
+
+Owns the percent-encoding of ids (artifacts, types, sessions, branches), the fan-out directories and
+the shape of our ref names. It knows nothing of what stands behind a path or a ref.
+
+An encoded name holds ASCII letters, digits, `-_.+=,@` and percent escapes, and nothing that git,
+POSIX or Windows treats specially. Two ids never share a name: names differ in their bytes, which is
+what git compares. Upper case stays plain so that `__main__.Order` reads well in `git log --stat`;
+on a disk that folds case, a *checkout* of two ids that differ in case alone overlaps, the bare
+repository does not.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import lru_cache
+from typing import Any
+from urllib.parse import quote, unquote
+
+from blake3 import blake3
+
+from ..errors import InvalidName
+
+# -- names on disk: any id as one part of a path or of a ref, and back --
+
+
+MAX_NAME_BYTES = 200
+"""How long an encoded name may be, its suffix included (git allows 250 bytes a part of a ref)."""
+
+MAX_ID_CHARACTERS = 4096
+"""How long an id may be."""
+
+LEDGER_BRANCH = "%outbox"
+"""The ref part of a session's ledger. No encoding produces it: `ou` is not a hexadecimal number."""
+
+_HEADS = "refs/heads/"
+_TAGS = "refs/tags/"
+_CUT_MARK = "%-"  # encoding follows each `%` with two hex digits
+_HASH_DIGITS = 40  # 160 bits, as many as an object id of git
+
+_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
+_DOT_AFTER_DOT = re.compile(r"(?<=\.)\.")
+_EDGES = re.compile(r"^[.-]|\.$|\.(?=lock$)", re.IGNORECASE)
+_DEVICE_STEM = re.compile(r"(CON|PRN|AUX|NUL|COM[0-9]|LPT[0-9])(\.|$)", re.IGNORECASE)
+_PARTIAL_ESCAPE = re.compile(r"%[0-9A-F]?$")
+_REF = re.compile(r"refs/heads/([^/]+)/([^/]+)")
+_TAG = re.compile(r"refs/tags/([^/]+)/([^/]+)")
+
+
+@lru_cache(maxsize=8192)
+def encode_name(text: str, *, suffix: str = "") -> str:
+    """Return `text` as one part of a path or a ref, with `suffix` (plain ASCII, `.json`) behind it.
+
+    The result is at most `MAX_NAME_BYTES` long; a longer one is cut and completed with a hash of
+    the whole (`is_cut`). Raises `InvalidName` for an empty text, for one of more than
+    `MAX_ID_CHARACTERS` characters, and for one that UTF-8 cannot hold.
+    """
+    data = _checked(text)
+    encoded = text if _PLAIN.fullmatch(text) else quote(data, safe="+=,@").replace("~", "%7E")
+    encoded = _EDGES.sub(_escape, _DOT_AFTER_DOT.sub(_escape, encoded))
+    if _DEVICE_STEM.match(encoded):
+        encoded = f"%{ord(encoded[0]):02X}{encoded[1:]}"
+    if len(encoded) + len(suffix) <= MAX_NAME_BYTES:
+        return encoded + suffix
+    room = MAX_NAME_BYTES - len(suffix) - len(_CUT_MARK) - _HASH_DIGITS
+    head = _PARTIAL_ESCAPE.sub("", encoded[:room])
+    return head + _CUT_MARK + blake3(data).hexdigest()[:_HASH_DIGITS] + suffix
+
+
+def is_cut(name: str) -> bool:
+    """Return whether `encode_name` had to cut this name, so that the id cannot be read from it."""
+    return _CUT_MARK in name
+
+
+def decode_name(name: str, *, suffix: str = "") -> str | None:
+    """Return the text behind an encoded name, `None` for one that was cut.
+
+    Raises `InvalidName` for a name that `encode_name` does not produce with this `suffix`.
+    """
+    if is_cut(name):
+        return None
+    if name.endswith(suffix):
+        try:
+            text = unquote(name[: len(name) - len(suffix)], errors="strict")
+            if encode_name(text, suffix=suffix) == name:
+                return text
+        except ValueError:
+            pass  # not UTF-8, or empty: the error below says what is wrong with the name itself
+    raise InvalidName(
+        f"{_shortened(name)} is no name that reactifact writes: it was put there by another program; "
+        f"move it away, or look it up by its id"
+    )
+
+
+def fan_out(identity: str) -> tuple[str, str, str]:
+    """Return the three directories that hold the files of an id: hex digits of its blake3.
+
+    Raises `InvalidName` as `encode_name` does.
+    """
+    digits = blake3(_checked(identity)).hexdigest()
+    return digits[0], digits[1], digits[2]
+
+
+def branch_ref(session: str, branch: str) -> str:
+    """Return the full name of the ref of a branch. Raises `InvalidName` as `encode_name` does."""
+    return f"{_HEADS}{encode_name(session)}/{encode_name(branch)}"
+
+
+def ledger_ref(session: str) -> str:
+    """Return the full name of the ref of a session's ledger. Raises `InvalidName`."""
+    return f"{_HEADS}{encode_name(session)}/{LEDGER_BRANCH}"
+
+
+def tag_ref(session: str, name: str) -> str:
+    """Return the full name of the ref of a tag. Raises `InvalidName` as `encode_name` does."""
+    return f"{_TAGS}{encode_name(session)}/{encode_name(name)}"
+
+
+def parse_tag_ref(ref: str) -> tuple[str | None, str] | None:
+    """Return session and name of a tag, the session `None` where it was cut; `None` if not ours.
+
+    The name of a tag is never cut (`tags.make_tag` refuses one that would be).
+    """
+    match = _TAG.fullmatch(ref)
+    if match is None:
+        return None
+    try:
+        session, name = (decode_name(part) for part in match.groups())
+    except InvalidName:
+        return None
+    return None if name is None else (session, name)
+
+
+def is_ledger_ref(ref: str) -> bool:
+    """Return whether the ref is a ledger. A branch that somebody called `%outbox` is not."""
+    return ref.startswith(_HEADS) and ref.endswith(f"/{LEDGER_BRANCH}")
+
+
+def parse_ref(ref: str) -> tuple[str | None, str | None] | None:
+    """Return session and branch of a ref, each `None` where its name was cut.
+
+    The branch of a ledger is `LEDGER_BRANCH` (`is_ledger_ref` tells it from a branch of that name).
+    `None` for refs that are none of ours: tags, notes, branches made by hand.
+    """
+    match = _REF.fullmatch(ref)
+    if match is None:
+        return None
+    session, branch = match.groups()
+    try:
+        if branch == LEDGER_BRANCH:
+            return decode_name(session), LEDGER_BRANCH
+        return decode_name(session), decode_name(branch)
+    except InvalidName:
+        return None
+
+
+def _escape(match: re.Match[str]) -> str:
+    return f"%{ord(match[0]):02X}"
+
+
+def _checked(text: str) -> bytes:
+    if not text:
+        raise InvalidName("'' is no id: an id or a name must not be empty; give it at least one character")
+    if len(text) > MAX_ID_CHARACTERS:
+        raise InvalidName(
+            f"{_shortened(text)} is too long for an id or a name: {len(text)} characters, at most "
+            f"{MAX_ID_CHARACTERS} are allowed; use a hash of it, or keep the long text in the data"
+        )
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidName(
+            f"{_shortened(text)} is no id: the lone surrogate at position {error.start} cannot be written "
+            f"as UTF-8; decode the text correctly where it comes from, or replace that character"
+        ) from error
+
+
+def _shortened(text: str) -> str:
+    return repr(text) if len(text) <= 60 else f"{text[:50]!r}... ({len(text)} characters)"
+
+
+# -- stored text made safe to print: one line, no control characters --
+
+
+LONGEST = 300
+"""How many characters of a value are shown to people."""
+
+
+def plain(text: str) -> str:
+    """Return a text in one line and without control characters."""
+    return "".join(char if char.isprintable() else _escaped(char) for char in text)
+
+
+def plain_lines(text: str) -> str:
+    """Return a text without control characters other than the ends of its lines.
+
+    Of JSON it leaves the meaning: there they stand inside strings, as escapes.
+    """
+    return text if text.isascii() and text.isprintable() else "\n".join(map(plain, text.split("\n")))
+
+
+def _escaped(char: str) -> str:
+    return json.dumps(char)[1:-1] if ord(char) != 0x7F else "\\u007f"
+
+
+def value(data: Any) -> str:
+    """Return a JSON value in one line, cut where it is long."""
+    text = plain(json.dumps(data, ensure_ascii=False))
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}... ({len(text)} characters)"

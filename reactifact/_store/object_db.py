@@ -1,0 +1,470 @@
+"""Objects of a backend seen through bounded caches, and objects staged before they are written.
+
+`Database` is shared by all contexts of a store and holds what is stored. `Staging` holds what one
+context has made but not yet published; it reads through to the database. Neither knows what the
+objects mean.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Protocol
+
+from ..errors import MissingObject, ProtectedBranch
+from ..threads import is_on_loop
+from .canonical import commit_of, tree_of
+from .objects import (
+    BLOB_MODE,
+    CommitObject,
+    GitObject,
+    Kind,
+    Oid,
+    TreeEntry,
+    encode_commit,
+    encode_tree,
+    object_id,
+    parse_commit,
+    parse_tree,
+    tag_target,
+)
+from .protocol import ObjectBackend, RefUpdate
+
+# -- stored objects that are kept at hand because somebody asked for them ahead --
+
+
+Place = tuple[str, ...]
+"""Where an object stood: the name of a subtree of the state, and the path below it."""
+
+
+class NearObjects:
+    """Objects by id, each held for the places at which it stood."""
+
+    def __init__(self) -> None:
+        self._objects: dict[Oid, GitObject] = {}
+        self._trees: dict[Oid, Mapping[str, TreeEntry]] = {}
+        self._places: dict[Place, Oid] = {}
+        self._uses: Counter[Oid] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def get(self, oid: Oid) -> GitObject | None:
+        """Return an object that is held, or `None`."""
+        return self._objects.get(oid)
+
+    def tree(self, oid: Oid) -> Mapping[str, TreeEntry] | None:
+        """Return a tree that is held, parsed, or `None`."""
+        found = self._trees.get(oid)
+        if found is None and (raw := self._objects.get(oid)) is not None:
+            found = self._trees[oid] = tree_of(oid, raw)
+        return found
+
+    def hold(self, found: Mapping[Place, Oid], objects: Mapping[Oid, GitObject]) -> None:
+        """Hold the objects of some places; what stood at these places before is let go."""
+        for place, oid in found.items():
+            before = self._places.get(place)
+            if before == oid:
+                continue
+            self._places[place] = oid
+            self._objects[oid] = objects[oid]
+            self._uses[oid] += 1
+            if before is not None:
+                self._release(before)
+
+    def _release(self, oid: Oid) -> None:
+        self._uses[oid] -= 1
+        if not self._uses[oid]:
+            del self._uses[oid], self._objects[oid]
+            self._trees.pop(oid, None)
+
+
+# -- objects that are made from stored ones, and stored themselves only when a commit comes to need them --
+
+
+Reader = Callable[[Oid], GitObject]
+
+
+class Derived:
+    """What was made, by its own id and by the id of what it was made from. It is never forgotten."""
+
+    def __init__(self) -> None:
+        self.objects: dict[Oid, GitObject] = {}
+        self.results: dict[Oid, Oid] = {}
+
+    def note(self, source: Oid, result: Oid, objects: Mapping[Oid, GitObject]) -> None:
+        """Keep the object made from `source`, and those that it needs."""
+        self.objects.update(objects)
+        self.results[source] = result
+
+    def needed_by(self, objects: Mapping[Oid, GitObject], read: Reader) -> dict[Oid, GitObject]:
+        """Return the made objects that commits among `objects` reach and their parents' trees do not."""
+        found: dict[Oid, GitObject] = {}
+        if not self.objects:
+            return found
+        for item in objects.values():
+            if item.kind == "commit":
+                commit = parse_commit(item.data)
+                parents = [self._tree_of(parent, objects, read) for parent in commit.parents]
+                self._gather(commit.tree, [oid for oid in parents if oid], objects, read, found)
+        return found
+
+    def _tree_of(self, commit: Oid, objects: Mapping[Oid, GitObject], read: Reader) -> Oid | None:
+        try:
+            return parse_commit((objects.get(commit) or read(commit)).data).tree
+        except MissingObject:
+            return None  # of a shallow clone: nothing is known to be there
+
+    def _gather(
+        self,
+        oid: Oid,
+        beside: Sequence[Oid],
+        objects: Mapping[Oid, GitObject],
+        read: Reader,
+        found: dict[Oid, GitObject],
+    ) -> None:
+        """Note `oid` and what it reaches, but for what stands at the same place below a parent."""
+        item = objects.get(oid) or self.objects.get(oid)
+        if item is None or oid in beside or oid in found:
+            return  # a stored object reaches stored ones alone
+        if oid not in objects:
+            found[oid] = item
+        if item.kind != "tree":
+            return
+        before = [parse_tree((objects.get(one) or read(one)).data) for one in beside]
+        for name, entry in parse_tree(item.data).items():
+            known = [old[name].oid for old in before if name in old and old[name].mode == entry.mode]
+            self._gather(entry.oid, known, objects, read, found)
+
+
+# -- branches that must not lose history --
+
+
+@dataclass(frozen=True, slots=True)
+class Protection:
+    """Globs of `session/branch`, such as `*/main` or `orders/release-*`; `*` matches slashes too."""
+
+    patterns: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(patterns: Iterable[str]) -> Protection:
+        """Return the protection that some globs mean. Raises `TypeError` for a bare string."""
+        if isinstance(patterns, str):
+            raise TypeError(f"protected= takes a list of globs, such as [{patterns!r}], not one text")
+        return Protection(tuple(patterns))
+
+    def pattern_of(self, session: str, branch: str) -> str | None:
+        """Return the first glob that names a branch, or `None`."""
+        name = f"{session}/{branch}"
+        return next((pattern for pattern in self.patterns if fnmatchcase(name, pattern)), None)
+
+    def require_free(self, verb: str, session: str, branch: str) -> None:
+        """Refuse what would take history from a protected branch. Raises `ProtectedBranch`."""
+        pattern = self.pattern_of(session, branch)
+        if pattern is not None:
+            raise ProtectedBranch(
+                f"cannot {verb} {session}/{branch}: it is protected by {pattern!r}; open the store "
+                f"without this pattern in protected= if that is meant"
+            )
+
+
+# -- objects of a backend seen through bounded caches, and objects staged before they are written --
+
+
+Tree = Mapping[str, TreeEntry]
+
+_CACHED_BYTES = 64 * 1024 * 1024
+_CACHED_TREES = 8_192  # each is dozens of Python objects, which every full garbage collection visits
+_CACHED_OBJECT = 1024 * 1024  # larger objects are read again rather than kept
+
+
+class Objects(Protocol):
+    """What the pure functions over trees and commits ask for."""
+
+    def read(self, oid: Oid) -> GitObject: ...
+    def tree(self, oid: Oid) -> Tree: ...
+    def commit(self, oid: Oid) -> CommitObject: ...
+    def prefetch(self, oids: Iterable[Oid]) -> None: ...
+    def derived(self, source: Oid, make: Callable[[Staging], Oid]) -> Oid: ...
+
+
+class Database:
+    """The stored objects of one backend. Safe to use from several threads."""
+
+    def __init__(self, backend: ObjectBackend) -> None:
+        self.backend = backend
+        self.protection = Protection()
+        self.made = Derived()
+        self.loop_reads = 0
+        """How many single objects were read from the backend while an event loop waited."""
+        self._maintain_every: int | None = 100
+        self._writes = 0  # since the store was tidied last
+        self._lock = threading.Lock()
+        self._raw: OrderedDict[Oid, GitObject] = OrderedDict()
+        self._raw_bytes = 0
+        self._trees: OrderedDict[Oid, Tree] = OrderedDict()
+
+    def maintain_every(self, writes: int | None) -> None:
+        """Let the store be tidied after so many writes, or never (`None`). Raises `ValueError` below 1."""
+        if writes is not None and writes < 1:
+            raise ValueError(f"compact_every={writes}: give a number of saves from 1 on, or None for never")
+        self._maintain_every = writes
+
+    def is_due(self, is_needed: bool) -> bool:
+        """Tell, after a write, whether to tidy the backend now; `is_needed` is what it says itself."""
+        self._writes += 1
+        every = self._maintain_every
+        if every is None or not (is_needed or self._writes >= every):
+            return False
+        self._writes = 0
+        return True
+
+    def read(self, oid: Oid) -> GitObject:
+        """Return one object. Raises `MissingObject`."""
+        with self._lock:
+            found = self._raw.get(oid)
+            if found is not None:
+                self._raw.move_to_end(oid)
+                return found
+        found = self._fetch([oid])[oid]
+        if is_on_loop():
+            with self._lock:
+                self.loop_reads += 1
+        self._keep({oid: found})
+        return found
+
+    def prefetch(self, oids: Iterable[Oid]) -> None:
+        """Bring objects into the cache in one read."""
+        asked = list(oids)  # it may ask for trees of ours on the way
+        with self._lock:
+            wanted = [oid for oid in asked if oid not in self._raw]
+        if wanted:
+            self._keep(self._fetch(wanted))
+
+    def read_many(self, oids: Iterable[Oid]) -> dict[Oid, GitObject]:
+        """Return objects, what is not at hand in one read. Raises `MissingObject`."""
+        found: dict[Oid, GitObject] = {}
+        asked = list(oids)
+        with self._lock:
+            wanted = []
+            for oid in asked:
+                known = self._raw.get(oid)
+                if known is None:
+                    wanted.append(oid)
+                else:
+                    found[oid] = known
+        if wanted:
+            read = self._fetch(wanted)
+            self._keep(read)
+            found.update(read)
+        return found
+
+    def tree(self, oid: Oid) -> Tree:
+        """Return a parsed tree. Raises `MissingObject`."""
+        with self._lock:
+            found = self._trees.get(oid)
+            if found is not None:
+                self._trees.move_to_end(oid)
+                return found
+        tree = tree_of(oid, self.read(oid))
+        self._keep_tree(oid, tree)
+        return tree
+
+    def commit(self, oid: Oid) -> CommitObject:
+        """Return a parsed commit. Raises `MissingObject`."""
+        return commit_of(oid, self.read(oid))
+
+    def derived(self, source: Oid, make: Callable[[Staging], Oid]) -> Oid:
+        """Return what `make` makes of an object, which is made once and kept."""
+        return Staging(self).derived(source, make)
+
+    def write(
+        self,
+        objects: Mapping[Oid, GitObject],
+        updates: Iterable[RefUpdate],
+        trees: Mapping[Oid, Tree] | None = None,
+    ) -> None:
+        """Store objects and move refs, and keep what was written at hand. Raises `Contention`."""
+        needed = self.made.needed_by(objects, self.read)
+        self.backend.write({**needed, **objects} if needed else objects, list(updates))
+        self._keep(objects)
+        for oid, tree in (trees or {}).items():
+            self._keep_tree(oid, tree)
+
+    def _fetch(self, oids: list[Oid]) -> dict[Oid, GitObject]:
+        made = self.made.objects
+        if not made:
+            return self.backend.read_many(oids)
+        found = self.backend.read_many([oid for oid in oids if oid not in made])
+        return {**found, **{oid: made[oid] for oid in oids if oid in made}}
+
+    def _keep(self, objects: Mapping[Oid, GitObject]) -> None:
+        with self._lock:
+            for oid, found in objects.items():
+                if oid in self._raw or len(found.data) > _CACHED_OBJECT:
+                    continue
+                self._raw[oid] = found
+                self._raw_bytes += found.in_memory
+            while self._raw_bytes > _CACHED_BYTES:
+                _, dropped = self._raw.popitem(last=False)
+                self._raw_bytes -= dropped.in_memory
+
+    def _keep_tree(self, oid: Oid, tree: Tree) -> None:
+        with self._lock:
+            self._trees[oid] = tree
+            while len(self._trees) > _CACHED_TREES:
+                self._trees.popitem(last=False)
+
+
+class Staging:
+    """Objects made but not yet written, over a database or another staging.
+
+    Beside them it may hold what is stored and was asked for ahead.
+    """
+
+    def __init__(self, below: Database | Staging) -> None:
+        self.below = below
+        self.objects: dict[Oid, GitObject] = {}
+        self.trees: dict[Oid, Tree] = {}
+        self._near: NearObjects | None = None
+
+    @property
+    def database(self) -> Database:
+        """The database at the bottom."""
+        below = self.below
+        return below if isinstance(below, Database) else below.database
+
+    @property
+    def ground(self) -> Database | Staging:
+        """What a staging on top of this one needs to ask: this one, or what is below where it is empty."""
+        return self if self.objects or self._near is not None else self.below
+
+    def put(self, kind: Kind, data: bytes) -> Oid:
+        """Stage one object and return its id."""
+        oid = object_id(kind, data)
+        self.objects[oid] = GitObject(kind, data)
+        return oid
+
+    def put_tree(self, entries: Tree) -> Oid:
+        """Stage a tree and return its id."""
+        oid = self.put("tree", encode_tree(entries))
+        self.trees[oid] = entries
+        return oid
+
+    def put_commit(self, commit: CommitObject) -> Oid:
+        """Stage a commit and return its id."""
+        return self.put("commit", encode_commit(commit))
+
+    def read(self, oid: Oid) -> GitObject:
+        """Return one object, staged or stored. Raises `MissingObject`."""
+        found = self._at_hand(oid)
+        return found if found is not None else self.below.read(oid)
+
+    def _at_hand(self, oid: Oid) -> GitObject | None:
+        found = self.objects.get(oid)
+        if found is None and self._near is not None:
+            found = self._near.get(oid)
+        return found
+
+    def hold(self, found: Mapping[Place, Oid], objects: Mapping[Oid, GitObject]) -> None:
+        """Keep stored objects at hand, each for the places at which it stands."""
+        if self._near is None:
+            self._near = NearObjects()
+        self._near.hold(found, objects)
+
+    def read_many(self, oids: Iterable[Oid]) -> dict[Oid, GitObject]:
+        """Return objects, staged or stored, what is not at hand in one read. Raises `MissingObject`."""
+        found: dict[Oid, GitObject] = {}
+        wanted = []
+        for oid in oids:
+            known = self._at_hand(oid)
+            if known is None:
+                wanted.append(oid)
+            else:
+                found[oid] = known
+        if wanted:
+            found.update(self.below.read_many(wanted))
+        return found
+
+    def tree(self, oid: Oid) -> Tree:
+        """Return a parsed tree, staged or stored. Raises `MissingObject`."""
+        found = self.trees.get(oid)
+        if found is not None:
+            return found
+        raw = self.objects.get(oid)
+        if raw is not None:
+            return tree_of(oid, raw)
+        near = None if self._near is None else self._near.tree(oid)
+        return near if near is not None else self.below.tree(oid)
+
+    def commit(self, oid: Oid) -> CommitObject:
+        """Return a parsed commit, staged or stored. Raises `MissingObject`."""
+        return commit_of(oid, self.read(oid))
+
+    def prefetch(self, oids: Iterable[Oid]) -> None:
+        """Bring stored objects into the cache in one read."""
+        self.below.prefetch(oid for oid in oids if self._at_hand(oid) is None)
+
+    def derived(self, source: Oid, make: Callable[[Staging], Oid]) -> Oid:
+        """Return what `make` makes of an object, which is made once and kept in the database."""
+        made = self.database.made
+        if source not in made.results:
+            staging = Staging(self)
+            made.note(source, make(staging), staging.objects)
+        return made.results[source]
+
+    def copy(self) -> Staging:
+        """Return a staging of its own with the same content."""
+        twin = Staging(self.below)
+        twin.objects = dict(self.objects)
+        twin.trees = dict(self.trees)
+        return twin
+
+    def absorb(self, other: Staging) -> None:
+        """Take over everything that `other` has staged."""
+        self.objects.update(other.objects)
+        self.trees.update(other.trees)
+
+    def reachable(self, heads: Iterable[Oid]) -> set[Oid]:
+        """Return the staged objects that some heads reach through staged objects."""
+        seen: set[Oid] = set()
+        waiting = list(heads)
+        while waiting:
+            oid = waiting.pop()
+            found = self.objects.get(oid)
+            if found is None or oid in seen:
+                continue
+            seen.add(oid)
+            if found.kind == "commit":
+                commit = self.commit(oid)
+                waiting += [commit.tree, *commit.parents]
+            elif found.kind == "tree":
+                waiting += [entry.oid for entry in self.tree(oid).values()]
+            elif found.kind == "tag":
+                waiting.append(tag_target(found.data))
+        return seen
+
+    def retain(self, heads: Iterable[Oid]) -> None:
+        """Forget what is staged and none of some heads reaches."""
+        wanted = self.reachable(heads)
+        self.objects = {oid: found for oid, found in self.objects.items() if oid in wanted}
+        self.trees = {oid: tree for oid, tree in self.trees.items() if oid in wanted}
+
+    def forget(self, written: Iterable[Oid]) -> None:
+        """Forget objects that have been written; what was staged since then stays."""
+        for oid in written:
+            self.objects.pop(oid, None)
+            self.trees.pop(oid, None)
+
+    def clear(self) -> None:
+        """Forget all that is staged."""
+        self.objects.clear()
+        self.trees.clear()
+
+
+def blob_entry(oid: Oid) -> TreeEntry:
+    """Return the tree entry of an ordinary file."""
+    return TreeEntry(BLOB_MODE, oid)

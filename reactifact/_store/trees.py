@@ -1,0 +1,102 @@
+"""Trees as persistent maps from paths to files: look up, walk, update, compare.
+
+Pure functions over `Objects`: the same for every backend. What is not touched is shared, so an
+update costs the depth of what it changes and a comparison the size of the difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from .object_db import Objects, Staging, Tree
+from .objects import TREE_MODE, Oid, TreeEntry
+
+Path = tuple[str, ...]
+Edits = Mapping[Path, TreeEntry | None]
+"""What to put at each path; `None` removes it. A tree entry grafts a whole subtree."""
+
+
+def lookup(objects: Objects, root: Oid | None, path: Path) -> TreeEntry | None:
+    """Return the entry at `path` below `root`, or `None`."""
+    entry = None if root is None else TreeEntry(TREE_MODE, root)
+    for name in path:
+        if entry is None or entry.mode != TREE_MODE:
+            return None
+        entry = objects.tree(entry.oid).get(name)
+    return entry
+
+
+def subtree(objects: Objects, root: Oid | None, path: Path) -> Oid | None:
+    """Return the id of the tree at `path` below `root`, or `None`."""
+    entry = lookup(objects, root, path)
+    return entry.oid if entry is not None and entry.mode == TREE_MODE else None
+
+
+def walk(objects: Objects, root: Oid | None, base: Path = ()) -> Iterator[tuple[Path, Oid]]:
+    """Yield (path, blob id) of every file below `root`, in git's order."""
+    if root is None:
+        return
+    entries = objects.tree(root)
+    objects.prefetch(entry.oid for entry in entries.values() if entry.mode == TREE_MODE)
+    for name, entry in entries.items():
+        if entry.mode == TREE_MODE:
+            yield from walk(objects, entry.oid, (*base, name))
+        else:
+            yield (*base, name), entry.oid
+
+
+def update(objects: Staging, root: Oid | None, edits: Edits) -> Oid | None:
+    """Apply `edits` below `root`; return the new tree's id, or `None` when nothing is left.
+
+    An id put at a path is always taken from `edits`, never from what happens to exist in the
+    store: an object is left out of a write only when the old tree reaches it.
+    """
+    if not edits:
+        return root
+    here: dict[str, TreeEntry | None] = {}
+    below: dict[str, dict[Path, TreeEntry | None]] = {}
+    for path, value in edits.items():
+        if len(path) == 1:
+            here[path[0]] = value
+        else:
+            below.setdefault(path[0], {})[path[1:]] = value
+    old: Tree = objects.tree(root) if root is not None else {}
+    entries = dict(old)
+    for name, value in here.items():
+        _set(entries, name, value)
+    for name, deeper in below.items():
+        entry = entries.get(name)
+        start = entry.oid if entry is not None and entry.mode == TREE_MODE else None
+        oid = update(objects, start, deeper)
+        _set(entries, name, None if oid is None else TreeEntry(TREE_MODE, oid))
+    if entries == old:
+        return root
+    return objects.put_tree(entries) if entries else None
+
+
+def compare(
+    objects: Objects, old: Oid | None, new: Oid | None, base: Path = ()
+) -> Iterator[tuple[Path, Oid | None, Oid | None]]:
+    """Yield (path, old blob, new blob) of every file that differs between two trees."""
+    if old == new:
+        return
+    before: Tree = objects.tree(old) if old is not None else {}
+    after: Tree = objects.tree(new) if new is not None else {}
+    for name in sorted(before.keys() | after.keys()):
+        left, right = before.get(name), after.get(name)
+        if left == right:
+            continue
+        left_tree = left.oid if left and left.mode == TREE_MODE else None
+        right_tree = right.oid if right and right.mode == TREE_MODE else None
+        yield from compare(objects, left_tree, right_tree, (*base, name))
+        left_blob = left.oid if left and left.mode != TREE_MODE else None
+        right_blob = right.oid if right and right.mode != TREE_MODE else None
+        if left_blob != right_blob:
+            yield (*base, name), left_blob, right_blob
+
+
+def _set(entries: dict[str, TreeEntry], name: str, value: TreeEntry | None) -> None:
+    if value is None:
+        entries.pop(name, None)
+    else:
+        entries[name] = value

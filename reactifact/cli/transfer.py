@@ -1,0 +1,142 @@
+"""`reactifact bundle`: a session in one file, to hand on or to keep."""
+
+from __future__ import annotations
+
+import anyio
+import click
+
+from .._sessions.stores import open_database, prune_store
+from .._store._backends.bundle import is_bundle
+from .._store.names import plain
+from ..errors import ReactifactError, StoreError
+from ..replay.state import bundle_session
+from ..transfer import Moved, export_store, import_store
+from .common import (
+    backend_option,
+    counted,
+    json_option,
+    line,
+    print_json,
+    store_argument,
+    stored_at,
+    without_password,
+)
+
+# -- `reactifact bundle`: a session in one file, to hand on or to keep --
+
+
+@click.command(short_help="Pack a session into one file.")
+@click.argument("path", metavar="STORE")
+@click.argument("session")
+@click.option("-o", "--output", metavar="FILE", required=True, help="Where to write it; replaced if there.")
+@click.option("--recording", metavar="FILE", help="The model calls that ReplayLLM recorded, to carry along.")
+@backend_option
+def bundle(path: str, session: str, output: str, recording: str | None, backend: str) -> None:
+    """Pack the history of SESSION, with its branches, tags and deliveries, into one git bundle.
+
+    The versions of everything that ran go along, and the recorded model calls if there are any. The
+    file is read like a store (`reactifact replay FILE`, `log FILE` ...) and by git (`git clone FILE`).
+    Data and prompts are in it as they are: look before you send it on.
+    """
+    with stored_at(path, backend, read_only=True) as database:
+        try:
+            made = bundle_session(database, session, output, recording=recording)
+        except OSError as error:  # the disk's are StoreError: what is left is the recording
+            raise ReactifactError(
+                f"the recording {recording} cannot be read ({error.strerror}): check its path"
+            ) from error
+        except ValueError as error:
+            raise ReactifactError(str(error)) from error
+    branches = sum(name.startswith("refs/heads/") for name in made.refs)
+    objects, lines = counted(made.objects, "object"), counted(branches, "branch", "branches and ledgers")
+    line(plain(f"{output}: {objects}, {lines}, {made.size} bytes"))
+
+
+# -- `reactifact export` and `reactifact import`: a whole store, to and from another place --
+
+
+@click.command(short_help="Copy a whole store to another one or to a bundle.")
+@click.argument("store", metavar="STORE")
+@click.argument("place", metavar="TARGET")
+def export(store: str, place: str) -> None:
+    """Copy all that STORE holds to another store, or to a git bundle (a name that ends in .bundle).
+
+    TARGET is made when absent. Sessions, branches, ledgers, tags and values go along under their names,
+    and every commit keeps its id. What is there already is left alone; nothing is written where a name
+    stands for something else. It prints how many refs (branches, ledgers, tags), values and objects
+    were new there.
+    """
+    _say(place, anyio.run(export_store, store, place))
+
+
+@click.command("import", short_help="Copy a store, a bundle or old data into a store.")
+@click.argument("place", metavar="SOURCE")
+@click.argument("store", metavar="STORE")
+@click.option("--session", help="The name for a checkpoint of reactifact 0.15; default: its file's name.")
+def import_(place: str, store: str, session: str | None) -> None:
+    """Copy all that a store or a bundle holds into STORE, which is made when absent.
+
+    SOURCE may also be what reactifact 0.15 wrote: the folder of a FileKVBackend, the file of a
+    SQLiteKVBackend, a checkpoint, or the DSN of a PostgreSQLKVBackend (STORE may be the same then). Each
+    session of it becomes one commit "imported from ...", with the versions of its artifacts, its
+    relations, waiting events and the state of its actions.
+    """
+    if store.endswith(".bundle"):
+        raise click.UsageError(f"a bundle is made with `reactifact export`, not with import: {store}")
+
+    async def bring() -> Moved:
+        return await import_store(place, store, session=session)
+
+    _say(store, anyio.run(bring))
+
+
+def _say(place: str, moved: Moved) -> None:
+    place = without_password(place)
+    if not moved.refs and not moved.values:
+        line(plain(f"{place}: nothing was copied, it holds all of it already"))
+        return
+    values = f"{counted(moved.values, 'value')}, " if moved.values else ""
+    line(plain(f"{place}: {counted(moved.refs, 'ref')}, {values}{counted(moved.objects, 'object')}"))
+
+
+# -- `reactifact prune` --
+
+
+@click.command(short_help="Remove what no branch or tag reaches.")
+@store_argument
+@click.option(
+    "--grace",
+    type=click.FloatRange(min=0),
+    default=3600.0,
+    show_default=True,
+    help="Seconds between finding an object unreachable for the first time and its removal.",
+)
+@click.option("--rewrite", is_flag=True, help="Write the tables anew: the space goes back, no byte is left.")
+@json_option
+def prune(store: str, grace: float, rewrite: bool, as_json: bool) -> None:
+    """Remove from STORE, a SQLite file or a postgresql:// DSN, what no branch or tag reaches.
+
+    Deleted branches and sessions, compactions and undone turns leave it. What is found unreachable for
+    the first time is only noted, and goes with a prune after its grace; with --grace 0 it goes at once.
+    Running agents may go on. With --rewrite others wait as long as it takes to copy the store. A bare
+    repository is pruned by `git gc`.
+
+    \b
+    --json: {objects, bytes, waiting}
+    """
+    if is_bundle(store):
+        raise StoreError(f"{store} is a bundle, which is only read: there is nothing to prune")
+    database = open_database(store, create=False)
+    try:
+
+        async def work() -> tuple[int, int, int]:
+            return await prune_store(database, grace=grace, rewrite=rewrite)
+
+        objects, size, waiting = anyio.run(work)
+    finally:
+        database.backend.close()
+    if as_json:
+        print_json({"objects": objects, "bytes": size, "waiting": waiting})
+    else:
+        removed = f"{counted(objects, 'object')} removed ({size} bytes)"
+        line(plain(f"{without_password(store)}: {removed}, {waiting} wait for their grace"))

@@ -1,0 +1,487 @@
+"""`Runtime`: agents over a context, as applications start them.
+
+Owns the entry points, reentrancy, ending and statistics. What it is configured with is `wiring`'s, the
+loop itself `turn`'s.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from functools import partial
+from typing import Any
+
+import anyio
+
+from ._context.context import Context
+from ._context.push import require_current, run_lock
+from ._context.working_copy import current_scope
+from ._runtime import config, turn
+from ._runtime.config import RunCancelled, RunInfo, Wiring, active_runs, cancel_run
+from ._runtime.tasks import Background
+from ._store._backends.kv import MemoryBackend
+from .budget import Budget, RunOutcome, RunStats, metered
+from .errors import SessionBusy, add_note, told
+from .logging import bind, get_logger
+from .request import current_request, reset_request, set_request
+from .streaming import EventQueue, ProgressEvent
+from .threads import is_on_loop
+
+__all__ = ["RunCancelled", "RunInfo", "Runtime", "active_runs", "cancel_run", "stop_on_signals"]
+
+
+# -- A turn as a stream of what happens in it: what `Runtime.astream` returns --
+
+
+CLOSING_SECONDS = 5.0
+"""How long closing a stream early waits for a run that does not end when it is cancelled."""
+
+_END = "stream_end"
+
+
+class TurnStream(AsyncIterator[ProgressEvent]):
+    """What happens in one turn: its start, its announcements and its end. The turn runs beside the reader.
+
+    `aclose` cancels the turn and waits for it. A reader that goes away without it (a `break`, an error in
+    the loop's body) cancels the turn as well; waiting for its end is then left to whoever runs the next
+    turn: `leave` gets what is ending.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        turn: Callable[[], Awaitable[RunStats]],
+        enter: Callable[[], Awaitable[None]],
+        leave: Callable[[Background], None],
+    ) -> None:
+        self._context = context
+        self._turn = turn
+        self._enter = enter
+        self._leave = leave
+        self._queue: EventQueue | None = None
+        self._background: Background | None = None
+        self._stats: list[RunStats] = []
+        self._is_over = False
+        self._thread = threading.get_ident()
+
+    def __aiter__(self) -> TurnStream:
+        return self
+
+    async def __anext__(self) -> ProgressEvent:
+        """Return the next event. Raises the turn's error in place of its end."""
+        if self._is_over:
+            raise StopAsyncIteration
+        if self._queue is None:
+            await self._enter()
+            self._queue = self._context.subscribe()
+            return ProgressEvent("run_start")
+        try:
+            event = await self._next(self._queue)
+        except BaseException:
+            await self.aclose()
+            raise
+        if event.kind != _END:
+            return event
+        await self.aclose()
+        (stats,) = self._stats
+        data = {"outcome": stats.outcome, "runs": stats.runs, "duration": stats.duration}
+        return ProgressEvent("run_end", data=data)
+
+    async def _next(self, queue: EventQueue) -> ProgressEvent:
+        if self._background is None:
+            self._background = Background(_run(self._turn, queue, self._stats))
+            self._background.start()
+        event = await queue.get()
+        if event.kind == _END:
+            await self._background.wait()
+            if self._background.error is not None:
+                raise self._background.error
+        return event
+
+    async def aclose(self) -> None:
+        """Cancel the turn, if it is in progress, and wait for it, but not longer than a bounded time."""
+        self._is_over = True
+        if self._queue is not None:
+            self._context.unsubscribe(self._queue)
+        if self._background is not None:
+            await self._background.stop(CLOSING_SECONDS)
+
+    def __del__(self) -> None:
+        if self._queue is not None and not self._is_over:
+            self._context.unsubscribe(self._queue)
+            background = self._background
+            if background is not None and threading.get_ident() == self._thread and is_on_loop():
+                background.cancel()
+                self._leave(background)
+
+
+def _run(
+    turn: Callable[[], Awaitable[RunStats]], queue: EventQueue, stats: list[RunStats]
+) -> Callable[[], Awaitable[None]]:
+    """Return a function that runs the turn; it does not hold the stream, which is to end with its reader."""
+
+    async def run() -> None:
+        try:
+            stats.append(await turn())
+        finally:
+            queue.put_nowait(ProgressEvent(_END))  # wakes the reader; nothing comes after it
+
+    return run
+
+
+# -- `Runtime`: agents over a context, as applications start them --
+
+
+log = get_logger("reactifact.runtime")
+
+
+class Runtime(Wiring):
+    """Runs agents on the events of a context until nothing is left to react to.
+
+    With a `session` every generation is saved (`per_commit`) or the whole turn at its end
+    (`per_turn`). With a `dispatcher`, an async or sync function of the context and the action's
+    artifact, actions are delivered after the commit that decided them. An agent's error leaves
+    `arun` as it was raised, unless `isolate_errors` is set.
+    """
+
+    last_stats: RunStats | None = None
+    """What the last turn did, one that raised included; `None` before the first."""
+    _turn: turn.Turn | None = None
+    _left: Background | None = None  # the turn of a stream whose reader went away
+    _is_shut = False
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether a turn is in progress."""
+        return self._turn is not None
+
+    @property
+    def outcome(self) -> RunOutcome | None:
+        """How the last turn ended, `None` before the first."""
+        return None if self.last_stats is None else self.last_stats.outcome
+
+    # -- entry points --------------------------------------------------------------------------
+
+    async def arun(
+        self,
+        max_iterations: int = 100,
+        budget: Budget | None = None,
+        *,
+        request: Mapping[str, Any] | None = None,
+    ) -> int:
+        """Run a turn and return the number of executions whose generation was committed.
+
+        `last_stats.runs` counts those that a deadline cut as well.
+
+        Raises what an agent raised, the first failed delivery (after the others were tried and all
+        is saved), `StaleSession` when somebody else wrote the branch.
+        """
+        limits = self._limits(budget, max_iterations)
+        async with self._entered(limits, request) as current:
+            await self._run(current)
+        if current.was_idle:
+            self.hint_at_silence()
+        return current.committed
+
+    async def arun_once(
+        self, budget: Budget | None = None, *, request: Mapping[str, Any] | None = None
+    ) -> int:
+        """Run one generation and return the number of executions."""
+        limits = turn.Limits(budget if budget is not None else self.budget, 1)
+        async with self._entered(limits, request) as current:
+            current.saves = self.saves_per_commit
+            await self._run(current)
+        return current.committed
+
+    def run(self, *args: Any, **options: Any) -> int:
+        """Run a turn from code that is not async. Raises `RuntimeError` inside an event loop."""
+        return anyio.run(self._blocking("run", "arun", self.arun, args, options))
+
+    def run_once(self, *args: Any, **options: Any) -> int:
+        """Run one generation from code that is not async."""
+        return anyio.run(self._blocking("run_once", "arun_once", self.arun_once, args, options))
+
+    def _blocking(
+        self,
+        name: str,
+        instead: str,
+        method: Callable[..., Awaitable[int]],
+        args: tuple[Any, ...],
+        options: dict[str, Any],
+    ) -> Callable[[], Awaitable[int]]:
+        if _inside_a_loop():
+            raise RuntimeError(
+                f"runtime.{name}() cannot run inside an event loop (a notebook has one): "
+                f"use `await runtime.{instead}()`"
+            )
+
+        async def call() -> int:
+            return await method(*args, **options)
+
+        return call
+
+    async def flush_pending_actions(self) -> int:
+        """Deliver what waits, without a generation; return the number of actions tried."""
+        if self.dispatcher is None:
+            return 0
+        async with self._entered(turn.Limits(None, 0), None) as current:
+            await self._run_bounded(current, current.flush)
+        return current.tried
+
+    def astream(
+        self,
+        budget: Budget | None = None,
+        max_iterations: int = 1000,
+        *,
+        request: Mapping[str, Any] | None = None,
+    ) -> TurnStream:
+        """Run a turn and yield what happens: `run_start`, announcements in order, `run_end`.
+
+        An error of the turn is raised from the iteration instead of `run_end`. Closing the iterator
+        early cancels the turn and waits for it, but not longer than a bounded time; leaving the loop by
+        `break` cancels it too, and the next turn waits for it as long.
+        """
+
+        async def run() -> RunStats:
+            await self.arun(max_iterations, budget, request=request)
+            assert self.last_stats is not None
+            return self.last_stats
+
+        return TurnStream(self.context, run, self._refuse_a_second_turn, self._abandon)
+
+    def _abandon(self, left: Background) -> None:
+        """Let the next turn wait for one whose reader went away and that is cancelled."""
+        self._left = left
+
+    # -- ending --------------------------------------------------------------------------------
+
+    def request_stop(self) -> None:
+        """Let the generation in progress finish, and start no other in this turn."""
+        if self._turn is not None:
+            self._turn.stopping = True
+
+    async def ashutdown(self, *, timeout: float | None = None) -> None:
+        """Stop for good: wait for the turn in progress, or cancel it after `timeout` seconds.
+
+        A later turn is refused. Resources are not closed. Raises `RuntimeError` inside a produce or a
+        callback of this runtime (a dispatcher, a scheduler), or in a task that one of them started: the
+        turn may be waiting for it, and would be waited for by it.
+        """
+        scope = current_scope()
+        in_produce = scope is not None and scope.context is self.context
+        if in_produce or (self._turn is not None and self._turn.is_around()):
+            raise RuntimeError(
+                f"ashutdown() was called inside a {'produce' if in_produce else 'callback'} of the same "
+                "runtime and would wait for itself: call request_stop() there, or shut down from a task that "
+                "was started outside of the turn (or with an empty contextvars.Context())"
+            )
+        self._is_shut = True
+        self.request_stop()
+        current = self._turn
+        if current is None:
+            return
+        clock = self.context.resources.clock
+        expired = await turn.within(clock, timeout, current.done.wait, anyio.CancelScope())
+        if expired:
+            current.info.is_cancelled = True
+            current.info.scope.cancel()
+            await current.done.wait()
+
+    # -- one turn ------------------------------------------------------------------------------
+
+    def _limits(self, budget: Budget | None, max_iterations: int) -> turn.Limits:
+        chosen = budget if budget is not None else self.budget
+        if chosen is not None and chosen.max_iterations is not None:
+            max_iterations = chosen.max_iterations
+        return turn.Limits(chosen, max_iterations)
+
+    async def _refuse_a_second_turn(self) -> None:
+        left = self._left
+        if left is not None and (left.is_done or await left.stop(CLOSING_SECONDS)):
+            self._left = None
+        if self._turn is not None:
+            raise RuntimeError(
+                "this runtime is running a turn already and is not reentrant: await it first (a stream that "
+                "is kept is closed with aclose()), or make another Runtime for another context"
+            )
+        if self._is_shut:
+            raise RuntimeError(
+                "this runtime was shut down by ashutdown() and runs no more turns: make a new Runtime"
+            )
+
+    @asynccontextmanager
+    async def _entered(
+        self, limits: turn.Limits, request: Mapping[str, Any] | None
+    ) -> AsyncIterator[turn.Turn]:
+        """Register a turn for its length, with its lock, request and statistics."""
+        await self._refuse_a_second_turn()
+        clock = self.context.resources.clock
+        token = set_request(request)
+        session_id = "" if self.session is None else self.session.session_id
+        info = config.RunInfo(uuid.uuid4().hex, session_id, clock.now(), current_request(), id(self))
+        current = self._turn = turn.Turn(self, info, limits, clock.monotonic())
+        config.enter(info)
+        fields = {"run_id": info.run_id, "session_id": session_id, **_request_field(info.request)}
+        try:
+            with bind(**fields), current.around():
+                async with AsyncExitStack() as held:
+                    try:
+                        await held.enter_async_context(self._run_lock())
+                    except anyio.get_cancelled_exc_class() as cut:  # before the turn could store its inputs
+                        await self._save_what_is_left(current, cut)
+                        raise
+                    with metered(self.context.resources, current.tracker, limits.budget):
+                        yield current
+        finally:
+            config.leave(info)
+            reset_request(token)
+            self.last_stats = current.stats()
+            self._turn = None
+            current.done.set()
+
+    @asynccontextmanager
+    async def _run_lock(self) -> AsyncIterator[None]:
+        """Hold the branch's run lock: one runner a branch at a time, in all processes."""
+        context = self.context
+        while True:
+            if context.runner is not None:
+                raise SessionBusy(
+                    f"branch {context.line.branch!r} of session {context.line.session!r} is run by another "
+                    f"Runtime of this process (run {context.runner}): await it first, or run a fork"
+                )
+            if not context.is_publishing:
+                break
+            async with context.publish_lock:
+                pass  # a refresh, or a save, ends first
+        context.runner = self._turn.info.run_id if self._turn is not None else ""
+        try:
+            async with self._stored_run_lock():
+                yield
+        finally:
+            context.runner = None
+
+    @asynccontextmanager
+    async def _stored_run_lock(self) -> AsyncIterator[None]:
+        line = self.context.line
+        backend = line.database.backend
+        if line.ref is None or isinstance(backend, MemoryBackend):
+            yield
+            return
+        async with (
+            nullcontext() if self.context.is_exclusive else run_lock(line, self.context.resources.clock)
+        ):
+            await require_current(self.context)
+            yield
+
+    async def _run(self, current: turn.Turn) -> None:
+        log.info("run started", extra={"max_iterations": current.limits.max_iterations})
+        try:
+            await self._run_bounded(current, current.run)
+        finally:
+            stats = current.stats()
+            log.info(
+                "run finished",
+                extra={
+                    "outcome": str(stats.outcome),
+                    "runs": stats.runs,
+                    "errors": stats.errors,
+                    "duration_ms": round(stats.duration * 1000, 3),
+                },
+            )
+
+    async def _run_bounded(self, current: turn.Turn, body: Callable[[], Awaitable[None]]) -> None:
+        """Run a body under the turn's deadline and `cancel_run`. A turn that is cut is saved."""
+        info = current.info
+        clock = self.context.resources.clock
+        try:
+            expired = await turn.within(clock, current.limits.max_seconds, body, info.scope)
+        except (Exception, GeneratorExit):  # the turn has saved what counts; a closed coroutine cannot wait
+            raise
+        except BaseException as cut:  # cancelled from outside, or the process is to end
+            await self._save_what_is_left(current, cut)
+            raise
+        if expired:
+            current.outcome = RunOutcome.BUDGET_TIME_EXCEEDED
+            log.warning("turn deadline exceeded", extra={"max_seconds": current.limits.max_seconds})
+        if (expired or info.is_cancelled) and self.session is not None and current.saves:
+            await self.session.save()
+        if info.is_cancelled:
+            _raise_cancelled(info.run_id)
+
+    async def _save_what_is_left(self, current: turn.Turn, cut: BaseException) -> None:
+        """Save inputs and results of a turn that is cut; a failure is logged and noted, the cut goes on."""
+        if self.session is None or not current.saves:
+            return
+        try:
+            with anyio.CancelScope(shield=True):
+                await self.session.save()
+        except Exception as error:
+            text = told(error)
+            log.error("a turn that was cut could not be saved", extra={"error": text})
+            add_note(cut, f"the turn was cut and could not be saved: {text}")
+
+
+def _request_field(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the id of the request a turn serves, for its log records, where it has one."""
+    found = request.get("request_id", request.get("id"))
+    return {} if found is None else {"request_id": found}
+
+
+def _inside_a_loop() -> bool:
+    try:
+        anyio.get_current_task()
+    except Exception:  # each backend has its own error for "no event loop"
+        return False
+    return True
+
+
+def _raise_cancelled(run_id: str) -> None:
+    """Tell the awaiter of a cancelled turn, in the way of its event loop."""
+    cancelled = anyio.get_cancelled_exc_class()
+    if cancelled.__module__.startswith("asyncio"):
+        raise cancelled()
+    raise config.RunCancelled(f"run {run_id} was cancelled by cancel_run")
+
+
+# -- ending a service in good order: a helper for SIGTERM that applications opt in to --
+
+
+@asynccontextmanager
+async def stop_on_signals(
+    *runtimes: Runtime,
+    signals: tuple[signal.Signals, ...] = (signal.SIGTERM,),
+    timeout: float | None = None,
+) -> AsyncIterator[None]:
+    """Shut runtimes down when the process is told to end.
+
+    On the first signal the generation in progress finishes and commits, and no other starts; after
+    `timeout` seconds (`None`: never), or on the next signal, what still runs is cancelled. Either
+    way the store is left as a kill would leave it: resumable from the last committed generation.
+    Use it around the code that runs turns, in the main thread.
+    """
+    failure: BaseException | None = None
+    with anyio.open_signal_receiver(*signals) as received:
+        async with anyio.create_task_group() as group:
+
+            async def shut_down(limit: float | None) -> None:
+                async with anyio.create_task_group() as waiting:
+                    for runtime in runtimes:
+                        waiting.start_soon(partial(runtime.ashutdown, timeout=limit))
+
+            async def watch() -> None:
+                limit = timeout
+                async for _ in received:
+                    group.start_soon(shut_down, limit)
+                    limit = 0.0
+
+            group.start_soon(watch)
+            try:
+                yield
+            except BaseException as error:  # a task group would wrap it, or take it for its own
+                failure = error
+            group.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
