@@ -13,8 +13,6 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from .._context import delivery
-from .._context import merge as merging
 from .._store import canonical
 from .._store._backends.kv import MemoryBackend
 from .._store.branch import Branch, new_change_id
@@ -29,6 +27,8 @@ from ..errors import StoreError
 from ..interrupt import PendingAction
 from ..merging import MergePreview, Policy, check_policy, conflict, preview
 from ..resources import RuntimeResources
+from . import delivery
+from . import merge as merging
 from .apply import Prepared, SealedResult, apply, files_of
 from .merge import Merge, apply_plan
 from .queue import Queue

@@ -1,35 +1,24 @@
 """`Context`: the working state of one branch, with its history and its branches.
 
-Owns the public methods that look back (history, diff, checkout, compaction, versions), that branch
-and merge, and that make one document of it all. The present state is `live`'s, commits are
-`committing`'s.
+Owns the public methods: the present state, what looks back (history, diff, checkout, compaction,
+versions), what branches and merges. The work is done by the modules beside it.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import anyio
 from pydantic import BaseModel
 
-from .._context import commit, delivery, reset, working_copy
-from .._context import history as log
-from .._context import history as versions
-from .._context import preload as preloading
-from .._context import view as views
-from .._store._backends.document import checked_document, decode_object, encode_object, new_document, reach
 from .._store._backends.kv import KVBackend, MemoryBackend
 from .._store.branch import MAIN, Branch
 from .._store.ledger import Ledger
-from .._store.names import branch_ref, ledger_ref
 from .._store.object_db import Database
-from .._store.protocol import RefUpdate
 from ..artifacts import Artifact
-from ..checkpoints import CheckpointBackend, FileBackend
 from ..commit import Commit
-from ..errors import NotAStore, SessionBusy, StoreError
+from ..errors import SessionBusy, StoreError
 from ..events import Event, EventType
 from ..interrupt import PendingAction, PendingQuestion
 from ..merging import MergePreview, Policy
@@ -37,18 +26,36 @@ from ..operations import Relation
 from ..resources import RuntimeResources
 from ..streaming import EventHub, EventQueue, ProgressEvent
 from ..types.codec import dump
+from . import commit, delivery, document, reset, working_copy
+from . import history as past
+from . import preload as reading_ahead
+from . import view as views
 from .commit import Committer
 from .queue import Queue
 from .working_copy import WorkingCopy, current_scope
 
-# -- what an application and a produce do with the present state of a branch --
-
-
 M = TypeVar("M", bound=BaseModel)
 
 
-class LiveContext:
-    """The present state of one branch. Users have a `Context`, which adds history and branches."""
+class Context:
+    """The working state of one branch.
+
+    `Context()` stands alone, over a store in memory; `SessionStore.open` and
+    `BranchStore.load_branch` give contexts over a durable store. `create`, `update`, `delete`,
+    `link` and `unlink` are direct changes: they show at once, and become one commit at the next
+    save, generation, branch or merge.
+    """
+
+    def __init__(self, resources: RuntimeResources | None = None) -> None:
+        database = Database(MemoryBackend())
+        self._open(Branch(database, Ledger(database, "context"), "context", MAIN), resources)
+
+    @classmethod
+    def over(cls, line: Branch, resources: RuntimeResources | None = None) -> Context:
+        """Return the context of a line of a store."""
+        context = cls.__new__(cls)
+        context._open(line, resources)
+        return context
 
     def _open(self, line: Branch, resources: RuntimeResources | None) -> None:
         self.resources = resources if resources is not None else RuntimeResources()
@@ -115,7 +122,7 @@ class LiveContext:
         then gets is noted as ever. Raises `TypeError` for anything else, `InvalidName`,
         `MissingObject`.
         """
-        await preloading.preload(self.working, wanted)
+        await reading_ahead.preload(self.working, wanted)
 
     def update(self, id: str, new_data: BaseModel) -> Artifact[Any] | None:
         """Replace the data of an artifact; equal data changes nothing; `None` when absent."""
@@ -314,97 +321,6 @@ class LiveContext:
         self.commits.hold([])
         return count
 
-
-# -- A context as one dictionary of plain JSON types, and back --
-
-
-CheckpointLike = str | os.PathLike[str] | CheckpointBackend
-"""The path of a JSON file, or a backend."""
-
-_WHERE = "the dictionary of a context"
-
-
-def to_dict(context: Context) -> dict[str, Any]:
-    """Return the document of a context. Direct changes become a commit, as with a save."""
-    context.commits.begin()
-    context.commits.note_queue()
-    line = context.line
-    tip, ledger = line.seal(), line.ledger.tip
-    assert tip is not None
-    refs = {branch_ref(line.session, line.branch): tip}
-    found = reach(line.objects, [tip])
-    if ledger is not None:
-        refs[ledger_ref(line.session)] = ledger
-        found |= reach(line.ledger.staged, [ledger], found)
-    texts = {oid: encode_object(item) for oid, item in found.items()}
-    document = new_document(line.session, refs, texts)
-    document["branch"] = line.branch
-    document["is_session"] = line.is_session
-    document["fork"] = line.fork
-    return document
-
-
-def line_of(document: Mapping[str, Any]) -> Branch:
-    """Return the line of a document, over a store in memory.
-
-    Raises `FormatTooNew`, `NotAStore`, `StoreError` for a damaged object, `MissingObject`.
-    """
-    document = checked_document(document, _WHERE)
-    session, branch = document.get("session"), document.get("branch", MAIN)
-    if not isinstance(session, str) or not isinstance(branch, str):
-        raise NotAStore(f"{_WHERE} names no session or no branch: it was changed by hand, or cut short")
-    refs = document["refs"]
-    tip, delivered = refs.get(branch_ref(session, branch)), refs.get(ledger_ref(session))
-    if tip is None:
-        raise NotAStore(f"{_WHERE} of session {session!r} holds no branch {branch!r}")
-    texts = document["objects"].items()
-    objects = {oid: decode_object(oid, text, _WHERE) for oid, text in texts}
-    backend = MemoryBackend()
-    backend.write(objects, [RefUpdate(ledger_ref(session), None, delivered)] if delivered else [])
-    database = Database(backend)
-    ledger = Ledger(database, session)
-    ledger.refresh()
-    line = Branch(database, ledger, session, branch)
-    line.move_to(tip)
-    line.fork = document.get("fork")
-    return line
-
-
-def checkpoint(place: CheckpointLike) -> CheckpointBackend:
-    """Return the backend that a path or a backend means. Raises `TypeError` for anything else."""
-    if isinstance(place, CheckpointBackend):
-        return place
-    if isinstance(place, str | os.PathLike):
-        return FileBackend(place)
-    raise TypeError(
-        f"a checkpoint is kept at a path or by a CheckpointBackend such as FileBackend(path), not "
-        f"{type(place).__name__}"
-    )
-
-
-# -- `Context`: the working state of one branch, with its history and its branches --
-
-
-class Context(LiveContext):
-    """The working state of one branch.
-
-    `Context()` stands alone, over a store in memory; `SessionStore.open` and
-    `BranchStore.load_branch` give contexts over a durable store. `create`, `update`, `delete`,
-    `link` and `unlink` are direct changes: they show at once, and become one commit at the next
-    save, generation, branch or merge.
-    """
-
-    def __init__(self, resources: RuntimeResources | None = None) -> None:
-        database = Database(MemoryBackend())
-        self._open(Branch(database, Ledger(database, "context"), "context", MAIN), resources)
-
-    @classmethod
-    def over(cls, line: Branch, resources: RuntimeResources | None = None) -> Context:
-        """Return the context of a line of a store."""
-        context = cls.__new__(cls)
-        context._open(line, resources)
-        return context
-
     # -- history -------------------------------------------------------------------------------
 
     @property
@@ -419,7 +335,7 @@ class Context(LiveContext):
 
     def history(self) -> list[Commit]:
         """Return the applied commits, the oldest first."""
-        return log.commits(self.commits.line)
+        return past.commits(self.commits.line)
 
     commit_log = history
 
@@ -428,7 +344,7 @@ class Context(LiveContext):
 
         Raises `ValueError` unless `0 <= a <= b <= version`.
         """
-        return log.diff(self.commits.line, a, b)
+        return past.diff(self.commits.line, a, b)
 
     @property
     def compacted_at(self) -> int:
@@ -465,19 +381,19 @@ class Context(LiveContext):
         self._refuse_to_move("log_commit")
         reset.log_commit(self.commits, commit)
 
-    def artifact_version(self, id: str, version: int) -> versions.ArtifactVersion | None:
+    def artifact_version(self, id: str, version: int) -> past.ArtifactVersion | None:
         """Return one version of a live artifact, or `None`. Raises `ValueError` for one it has not."""
-        return versions.artifact_version(self._view(), id, version)
+        return past.artifact_version(self._view(), id, version)
 
-    def version_history(self, id: str) -> list[versions.ArtifactVersion]:
+    def version_history(self, id: str) -> list[past.ArtifactVersion]:
         """Return the kept versions of a live artifact, the present one last."""
-        return versions.version_history(self._view(), id)
+        return past.version_history(self._view(), id)
 
     def find_versions(
         self, type: type[BaseModel] | None = None, content_hash: str | None = None
-    ) -> list[versions.ArtifactVersion]:
+    ) -> list[past.ArtifactVersion]:
         """Return the kept versions of all live artifacts of a type, or with some content."""
-        return versions.find_versions(self._view(), type, content_hash)
+        return past.find_versions(self._view(), type, content_hash)
 
     # -- branches ------------------------------------------------------------------------------
 
@@ -554,7 +470,7 @@ class Context(LiveContext):
         Direct changes become a commit first, as with a save.
         """
         self._refuse_inside_an_execution("to_dict")
-        return to_dict(self)
+        return document.to_dict(self.commits)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any], resources: RuntimeResources | None = None) -> Context:
@@ -562,21 +478,21 @@ class Context(LiveContext):
 
         Raises `NotAStore` for another dictionary, `FormatTooNew`, `StoreError` for a damaged one.
         """
-        return cls.over(line_of(data), resources)
+        return cls.over(document.line_of(data), resources)
 
-    async def save_checkpoint(self, place: CheckpointLike) -> None:
+    async def save_checkpoint(self, place: document.CheckpointLike) -> None:
         """Save `to_dict` at a path (one JSON file) or in a `CheckpointBackend`."""
-        await checkpoint(place).save(self.to_dict())
+        await document.checkpoint(place).save(self.to_dict())
 
     @classmethod
     async def load_checkpoint(
-        cls, place: CheckpointLike, resources: RuntimeResources | None = None
+        cls, place: document.CheckpointLike, resources: RuntimeResources | None = None
     ) -> Context:
         """Return the context saved at a path or in a `CheckpointBackend`.
 
         Raises `NoCheckpoint` (a `ValueError`) when nothing was, and what `from_dict` raises.
         """
-        return cls.from_dict(await checkpoint(place).load(), resources)
+        return cls.from_dict(await document.checkpoint(place).load(), resources)
 
     async def to_kv(self, backend: KVBackend, key: str) -> None:
         """Save `to_dict` under a key."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from .._context import working_copy
 from .._store._backends.kv import MemoryBackend
 from .._store._history.merge import Combined, CommonBase, MergePlan, plan_merge, plan_union
 from .._store.branch import Branch
@@ -26,6 +25,7 @@ from ..commit import Write
 from ..errors import MissingObject
 from ..events import EventType
 from ..merging import Combiner, MergeConflict, Policy, settle
+from . import working_copy
 from .working_copy import WorkingCopy
 
 __all__ = ["Merge", "MergeConflict", "Union", "copy_history", "join_ledgers", "prepare"]

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from .._context import commit, merge
-from .._context import merge as merging
 from .._store import canonical
 from .._store._history.merge import MergePlan
 from .._store.branch import Branch
@@ -33,6 +31,7 @@ from ..resources import RuntimeResources
 from ..threads import in_thread
 from ..types.codec import decode_payload
 from ..types.registry import resolve, revision_of
+from . import commit, merge
 from .commit import Committer
 from .context import Context
 from .working_copy import WorkingCopy
@@ -306,11 +305,11 @@ class _Ours:
         changes = _direct_changes(self.copy, self.published, fresh.ledger)
         if changes is None:
             return None
-        merge = merging.prepare(fresh, changes, None)
-        if merge.plan.clashes:
-            details = details_of(merge.objects, merge.plan.clashes)
+        planned = merge.prepare(fresh, changes, None)
+        if planned.plan.clashes:
+            details = details_of(planned.objects, planned.plan.clashes)
             raise conflict(details, "the direct changes made here")
-        return _Again(changes, merge)
+        return _Again(changes, planned)
 
 
 def _go_on(context: Context, fresh: Branch, again: _Again | None) -> None:

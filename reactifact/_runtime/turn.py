@@ -18,10 +18,10 @@ from anyio.lowlevel import checkpoint_if_cancelled
 from .._context import delivery
 from .._context.context import Context
 from .._context.push import ensure_attached, publish
-from .._runtime import drain, generation
 from ..budget import Budget, BudgetTracker, RunOutcome, RunStats
 from ..interrupt import PendingAction
 from ..logging import bind, get_logger
+from . import drain, generation
 from .config import RunInfo, Wiring
 from .execution import Result
 from .plan import named, scheduled

@@ -16,7 +16,6 @@ from typing import Any
 from .._context import rebase
 from .._context.context import Context
 from .._context.push import publish
-from .._sessions import stores
 from .._store._history import blame as blaming
 from .._store._history.log import (
     BranchDiff,
@@ -38,6 +37,7 @@ from ..errors import NameTaken, UnknownRevision
 from ..merging import Policy
 from ..resources import RuntimeResources
 from ..threads import in_thread
+from . import stores
 from .service import context_at
 
 # -- the verbs over branches that are named by text: fork, log, diff, merge, tag, blame --

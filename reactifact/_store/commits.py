@@ -15,8 +15,8 @@ from typing import Any
 
 from blake3 import blake3
 
-from .._store import canonical
 from ..errors import DamagedRef, MergedByHand, StoreError
+from . import canonical
 from .canonical import refusing_damage, typed
 from .layout import ATTRIBUTES, BOOKKEEPING, Roots, Waiting
 from .migrations import FORMAT_FILE, RECORD_FILE, current_record, current_tree, format_file

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from blake3 import blake3
 
-from .._store import canonical
+from . import canonical
 from .canonical import refusing_damage, typed
 from .names import encode_name, fan_out
 from .objects import Oid

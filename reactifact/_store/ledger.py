@@ -14,8 +14,8 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
-from .._store import canonical
 from ..errors import Contention, StaleSession
+from . import canonical
 from .canonical import refusing_damage, typed
 from .commits import CommitRecord, make_ledger_commit, require_kind, require_record
 from .layout import file_path

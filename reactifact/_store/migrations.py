@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from .._store import canonical
 from ..errors import FormatTooNew, StoreError
+from . import canonical
 from .canonical import refusing_damage
 from .layout import BOOKKEEPING, FORMAT_VERSION, Meta, Waiting, versions_path
 from .object_db import Objects, Staging, blob_entry

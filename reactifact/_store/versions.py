@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .._store import canonical
+from . import canonical
 from .layout import Meta, Roots, versions_path
 from .object_db import Objects, Staging, blob_entry
 from .objects import TREE_MODE, Oid, TreeEntry

@@ -30,9 +30,9 @@ from .._store import canonical
 from .._store.commits import CommitRecord, operation_payload
 from .._store.graph import first_parents
 from ..errors import ReactifactError
-from ..replay import llm as recordings
 from ..resources import RuntimeResources
 from ..threads import calls_in_flight
+from . import llm as recordings
 from .hashes import View, counter_ids, plain_data, state_digest
 from .llm import ReplayLLM
 

@@ -30,11 +30,11 @@ from .._store.state import State
 from ..errors import StoreError, UnknownRevision
 from ..interrupt import PendingQuestion
 from ..outbox import status_of
-from ..replay import llm as recordings
 from ..resources import RuntimeResources
 from ..session import SessionStore
 from ..threads import in_thread
 from ..types.ids import type_id_of
+from . import llm as recordings
 from .hashes import Finder, View
 from .history import session_refs
 from .llm import RECORDING_FILE, REPORT_REF, VERSIONS_FILE

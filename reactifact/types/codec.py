@@ -23,7 +23,7 @@ from pydantic import BaseModel, RootModel, SecretBytes, SecretStr, ValidationErr
 
 from .._store import canonical
 from ..errors import PayloadError, UnreadablePayload
-from ..types import registry
+from . import registry
 from .equality import Difference, children, difference
 
 M = TypeVar("M", bound=BaseModel)

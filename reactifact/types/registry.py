@@ -25,7 +25,7 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from .._store import canonical
 from ..errors import PayloadError, ReactifactWarning, TypeNotFoundError, add_note, told
-from ..types import ids
+from . import ids
 from .ids import (
     MergeFunction,
     Migrate,
