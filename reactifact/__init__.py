@@ -7,6 +7,7 @@ from ._context.view import View
 from .agents import Agent, create_agent
 from .agents import step as step
 from .artifacts import Artifact
+from .branching import BranchStore as BranchStore
 from .budget import Budget, BudgetTracker, RunOutcome, RunStats
 from .consume import Consume, consume
 from .effects import Effects, Handle

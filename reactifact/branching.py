@@ -14,7 +14,7 @@ from ._context import rebase
 from ._context.context import Context
 from ._sessions import stores, verbs
 from ._sessions.stores import StoreLike, open_database
-from ._sessions.undo import undo_last
+from ._sessions.undo import redo_last, undo_last
 from ._store._backends.git import Repository
 from ._store._backends.git.backend import GitBackend
 from ._store._history.blame import BlamedField
@@ -206,12 +206,19 @@ class BranchStore:
             yield context
 
     async def undo(self, session: str, branch: str = MAIN) -> str:
-        """Undo what was done last to a branch (a turn, merge, edit or compaction); return what it was.
+        """Undo what was done last to a branch (turn, merge, edit, checkout, compaction); return what it was.
 
         What was delivered stays delivered. Raises `StoreError` when there is nothing to undo,
         `ProtectedBranch`, `SessionBusy`, `StaleSession`.
         """
         return await in_thread(undo_last, self.database, session, branch)
+
+    async def redo(self, session: str, branch: str = MAIN) -> str:
+        """Take back the last undo of a branch that has not moved since; return what is done again.
+
+        Undos are taken back one after another. Raises as `undo` does.
+        """
+        return await in_thread(redo_last, self.database, session, branch)
 
     # -- history -------------------------------------------------------------------------------
 

@@ -93,6 +93,13 @@ class StoredCommit(Commit):
     def reads(self, value: list[Read]) -> None:
         self._reads = value
 
+    def __repr__(self) -> str:
+        """Show what is at hand: reading the rest may need a class that is missing, or fail."""
+        return (
+            f"Commit(author={self.author!r}, message={self.message!r}, id={self.id!r}, "
+            f"context_version={self.context_version!r}, writes={self.writes!r})"
+        )
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Commit):
             return NotImplemented

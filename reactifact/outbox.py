@@ -21,6 +21,7 @@ from ._store.state import State, Stored
 from .artifacts import ACTION_TYPE, Artifact, other_payload
 from .errors import add_note
 from .interrupt import PendingAction
+from .produce import Backoff
 
 __all__ = ["ActionStatus", "OutboxStatus", "RetryingDispatcher", "actions", "outbox_status"]
 
@@ -219,8 +220,9 @@ class RetryingDispatcher:
     """Tries a delivery several times before it counts as failed.
 
     `attempts` is the number of calls, `backoff` the first wait in seconds (doubled each time, at
-    most `longest`), `jitter` the share of a wait that is random. Errors not in `retry_on` are raised
-    at once. The waits are taken from the context's clock; every try carries the same key.
+    most `longest`), `jitter` the largest share of a wait that is taken off it at random, as in
+    `Produce`. Errors not in `retry_on` are raised at once. The waits are taken from the context's
+    clock; every try carries the same key.
     """
 
     def __init__(
@@ -240,9 +242,7 @@ class RetryingDispatcher:
             raise ValueError("backoff is a number of seconds, jitter a share from 0 to 1")
         self._dispatch = dispatch
         self._attempts = attempts
-        self._backoff = backoff
-        self._jitter = jitter
-        self._longest = longest
+        self._backoff = Backoff(backoff, longest, jitter)
         self._retry_on = retry_on
         self._random = random_share
 
@@ -258,8 +258,4 @@ class RetryingDispatcher:
                 if attempt == self._attempts:
                     add_note(error, f"tried {attempt} times")
                     raise
-                await context.resources.clock.sleep(self._wait(attempt))
-
-    def _wait(self, attempt: int) -> float:
-        wait: float = min(self._backoff * 2.0 ** min(attempt - 1, 64), self._longest)
-        return wait * (1 - self._jitter * self._random())
+                await context.resources.clock.sleep(self._backoff.wait(attempt, self._random))

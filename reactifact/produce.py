@@ -81,7 +81,8 @@ class Inputs(Sequence[Artifact[Any]]):
         return [*other, *self._list()]
 
     def __repr__(self) -> str:
-        return repr(self._list())
+        """Show the list if it has been made: to print a call is not to read."""
+        return "Inputs(not read yet)" if self._items is None else repr(self._items)
 
 
 # -- trying a produce again: how often, on which errors, after which waits --
@@ -93,10 +94,27 @@ LONGEST_WAIT = 60.0
 Errors = type[Exception] | Iterable[type[Exception]]
 
 
+class Backoff(NamedTuple):
+    """Waits in seconds that double from `first` on, up to `longest`.
+
+    `jitter` is the share of a wait that is random: a wait is shortened by at most that share, so that
+    `longest` holds; 0 leaves it as it is.
+    """
+
+    first: float
+    longest: float
+    jitter: float = 0.0
+
+    def wait(self, tries: int, share: Callable[[], float] = random.random) -> float:
+        """Return the seconds to wait after `tries` failed tries; `share` gives a number from 0 to 1."""
+        bounded = min(self.first * 2.0 ** min(tries - 1, 64), self.longest)
+        return bounded * (1.0 - self.jitter * share()) if self.jitter else bounded
+
+
 class Retries(NamedTuple):
     """How a produce is tried again: at most `times` times, after `backoff` seconds, then twice that ...
 
-    `jitter` is the largest share of a wait that is added to it at random; 0 adds nothing.
+    `jitter` is as in `Backoff`.
     """
 
     times: int = 0
@@ -126,9 +144,7 @@ class Retries(NamedTuple):
 
     def wait(self, tries: int) -> float:
         """Return the seconds to wait after `tries` failed tries."""
-        doubled = self.backoff * 2.0 ** min(tries - 1, 64)
-        bounded = min(doubled, max(self.backoff, LONGEST_WAIT))
-        return bounded * (1.0 + self.jitter * random.random()) if self.jitter else bounded
+        return Backoff(self.backoff, max(self.backoff, LONGEST_WAIT), self.jitter).wait(tries)
 
 
 async def run_with_retries(
@@ -235,7 +251,7 @@ class Produce(Generic[M]):
 
     With `retries` it is tried again inside its execution, that many times at most, after an error of
     `retry_on`: first after `backoff` seconds of the clock, then after twice that and so on, up to a
-    minute, plus a random share of at most `jitter` of the wait. What a failed try has planned and
+    minute, each shortened by a random share of at most `jitter`. What a failed try has planned and
     changed is dropped first. A cancellation is never tried again.
     """
 

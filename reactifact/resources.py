@@ -217,9 +217,10 @@ class RuntimeResources:
         """Tell whether there is a resource under a name, a type or a key."""
         return self.get(key) is not None
 
-    def registered(self) -> list[Any]:
-        """Return the types and keys under which resources are registered."""
-        return list(self._typed)
+    @property
+    def registered(self) -> tuple[Any, ...]:
+        """The types and keys under which resources are registered, in their order."""
+        return tuple(self._typed)
 
     def typed_values(self) -> list[Any]:
         """Return the resources registered under types and keys."""

@@ -40,9 +40,13 @@ def checkout(commits: Committer, version: int) -> None:
     line = commits.line
     if line.ref is not None:
         line.database.protection.require_free("check out an earlier version of", line.session, line.branch)
+    is_same = version == line.version
     go_back(commits, version, f"reactifact: check out version {version}")
     commits.restart_queue()
     commits.hold([])
+    if line.published is not None and not is_same:
+        commits.note_queue()  # what comes next is not part of it
+        line.note_move("checkout", commits.resources.clock.now(), f"the checkout of version {version}")
 
 
 def go_back(commits: Committer, version: int, message: str, run_id: str = "") -> None:

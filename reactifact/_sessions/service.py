@@ -26,6 +26,7 @@ from .._store.trees import subtree
 from ..errors import MergedByHand, ReactifactError, SessionBusy, StoreError, text_of
 from ..resources import RuntimeResources
 from ..threads import in_thread
+from ..types.importer import importing_nothing
 
 # -- finding and delivering what waits anywhere in a store --
 
@@ -87,12 +88,14 @@ def sendable_branches(
     waiting, broken = waiting_branches(database)
     for session, branch in waiting:
         try:
-            if _has_something(database, session, branch, failed):
-                found.append((session, branch))
+            with importing_nothing():  # to look is not to run what a store names
+                has_something = _has_something(database, session, branch, failed)
         except MergedByHand:
-            found.append((session, branch))
+            has_something = True
         except DAMAGE as error:
             broken.append(DamagedHead(branch_ref(session, branch), session, branch, damage(error)))
+            continue
+        found += [(session, branch)] if has_something else []
     return found, broken
 
 

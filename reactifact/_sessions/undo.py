@@ -1,13 +1,16 @@
-"""Undoing what was done last to a branch: a turn, a merge, an edit, or a compaction.
+"""Undoing what was done last to a branch (a turn, merge, edit, checkout or compaction), and redoing it.
 
-Where a turn began is told by the branch itself: its commits carry one run id. A compaction is undone from
-the session's operation log, as long as neither `git gc` nor a prune has removed what it folded. The ledger
-is never rewound: what was delivered stays delivered, and is not sent again when it is planned again.
+Where a turn began is told by the branch itself: its commits carry one run id. What did not go forward, an
+undo included, stands in the session's operation log, with where each ref was before: it is gone back to as
+long as neither `git gc` nor a prune has removed that. The ledger is never rewound: what was delivered stays
+delivered, and is not sent again when it is planned again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 
 from .._context.context import Context
 from .._context.reset import go_back
@@ -26,27 +29,93 @@ def undo_last(database: Database, session: str, branch: str = MAIN) -> str:
     """Undo what was done last to a branch, in the store, and return what that was.
 
     A turn, merge or edit is dropped with all it committed; direct changes that it did not touch stay,
-    and the queue is again what it was before. A compaction is undone for each branch that has not
-    moved since. Runs under the branch's run lock. Raises `UnknownRevision` for a branch that does not
-    exist, `StoreError` when there is nothing to undo, `ProtectedBranch`, `SessionBusy`, `StaleSession`.
+    and the queue is again what it was before. A checkout is undone where the branch has not moved since,
+    a compaction for each branch that has not. Runs under the branch's run lock. Raises `UnknownRevision`
+    for a branch that does not exist, `StoreError` when there is nothing to undo, `ProtectedBranch`,
+    `SessionBusy`, `StaleSession`.
     """
-    database.protection.require_free("undo", session, branch)
+    with _held(database, "undo", session, branch) as line:
+        done = _leading_to(database, line)
+        last = next((operation for operation in done if operation.kind != "undo"), None)
+        if last is None:
+            _refuse_over_checkout(database, line)
+            return _undo_versions(line)
+        note = Operation("undo", SystemClock().now().isoformat(), last.text, {}, {}, last.to_dict())
+        count = _go_to_before(line, last, note)
+        if last.kind == "compaction":
+            return f"the compaction of {count} ref{'s' * (count != 1)}"
+        return last.text
+
+
+def redo_last(database: Database, session: str, branch: str = MAIN) -> str:
+    """Take back the last undo of a branch that has not moved since; return what is done again.
+
+    Every ref that the undo moved, and that has not moved since, stands where it stood before. Runs as
+    `undo_last` does, and raises what it raises.
+    """
+    with _held(database, "redo", session, branch) as line:
+        last = next(_leading_to(database, line), None)
+        if last is None or last.kind != "undo":
+            raise StoreError(
+                f"branch {branch!r} of session {session!r} has nothing to redo: an undo can be taken back "
+                f"until the branch moves on"
+            )
+        _go_to_before(line, last, None if last.undone is None else Operation(**last.undone))
+        return last.text
+
+
+@contextmanager
+def _held(database: Database, verb: str, session: str, branch: str) -> Iterator[Branch]:
+    """Lend a branch, read under its run lock."""
+    database.protection.require_free(verb, session, branch)
     with database.backend.lock(f"run {session}/{branch}"):
         line = Branch.load(database, session, branch)
         if line is None:
-            raise UnknownRevision(f"session {session!r} has no branch {branch!r}, so nothing can be undone")
-        operation = _compaction_to(database, line)
-        if operation is not None:
-            return _undo_compaction(database, session, operation)
-        return _undo_versions(line)
+            raise UnknownRevision(
+                f"session {session!r} has no branch {branch!r}, so nothing can be {_done(verb)}"
+            )
+        yield line
 
 
-def _compaction_to(database: Database, line: Branch) -> Operation | None:
-    """Return the compaction that brought a branch to where it stands, if that was the last thing done."""
+def _done(verb: str) -> str:
+    return "undone" if verb == "undo" else "redone"
+
+
+def _leading_to(database: Database, line: Branch) -> Iterator[Operation]:
+    """Yield the operations that brought a branch to where it stands, the last first."""
+    standing = _standing(line)
     for operation in reversed(operations(database, line.session)):
-        if operation.kind == "compaction" and operation.after.get(line.ref or "") == line.published:
-            return operation
-    return None
+        if operation.after.get(line.ref or "") in standing:
+            yield operation
+
+
+def _standing(line: Branch) -> list[Oid]:
+    """Return where a branch stands: its tip, and what is below notes of its queue."""
+    found: list[Oid] = []
+    for oid, record in first_parents(line.objects, line.tip):
+        found.append(oid)
+        if record is None or record.kind != "queue":
+            break
+    return found
+
+
+def _refuse_over_checkout(database: Database, line: Branch) -> None:
+    """Refuse where the last thing done is a checkout with commits on top that undoing it would lose."""
+    led_to = {
+        operation.after.get(line.ref or ""): operation
+        for operation in operations(database, line.session)
+        if operation.kind == "checkout"
+    }
+    for oid, record in first_parents(line.objects, line.tip) if led_to else ():
+        if record is None or record.version != line.version:
+            return
+        if oid in led_to:
+            last = led_to[oid]
+            raise StoreError(
+                f"{last.text} was done last to branch {line.branch!r} of session {line.session!r}, and it "
+                f"cannot be undone, because direct changes came after it: to have both, fork "
+                f"{last.before[line.ref or ''][:12]} with BranchStore.fork, and merge"
+            )
 
 
 # -- turns, merges, edits ------------------------------------------------------------------------
@@ -65,6 +134,7 @@ def _undo_versions(line: Branch) -> str:
     context.commits.restart_queue(queue)
     context.commits.hold([])
     context.commits.note_queue()
+    line.note_move("undo", SystemClock().now(), what)
     line.publish()
     return what
 
@@ -106,37 +176,37 @@ def _phrase(newest: CommitRecord, count: int) -> str:
     return f"the {'merge' if newest.kind == 'merge' else 'edit'} that made version {newest.version}"
 
 
-# -- compactions ---------------------------------------------------------------------------------
+# -- what stands in the log ----------------------------------------------------------------------
 
 
-def _undo_compaction(database: Database, session: str, operation: Operation) -> str:
-    refs: dict[str, str] = {}
-    for name in operation.after:
-        refs.update(database.backend.refs(name))
+def _go_to_before(line: Branch, last: Operation, then: Operation | None) -> int:
+    """Bring the refs that an operation moved back, and take it out of the log; return their number.
+
+    Refs that have moved since stay where they are. `then` is added to the log; of an undo, what it moved.
+    """
+    verb = "redo" if last.kind == "undo" else "undo"
+    database, session = line.database, line.session
+    refs = database.backend.refs()
     back = [
-        RefUpdate(name, after, operation.before[name])
-        for name, after in operation.after.items()
-        if refs.get(name) == after
+        RefUpdate(name, refs[name], last.before[name])
+        for name, after in last.after.items()
+        if refs.get(name) == (line.published if name == line.ref else after)
     ]
     branches = {move.name: move.expected for move in back if move.name.startswith("refs/heads/")}
-    require_free(database, "undo the compaction of", {n: oid for n, oid in branches.items() if oid})
-    objects = _folded_objects(database, back)
+    what = f"{verb} the {last.kind} of"
+    require_free(database, what, {name: oid for name, oid in branches.items() if oid})
+    objects = _dropped_objects(database, back, f"{last.text} cannot be {_done(verb)}")
+    if then is not None and then.kind == "undo":
+        before = {move.name: move.expected for move in back if move.expected}
+        then = replace(then, before=before, after={move.name: move.new for move in back if move.new})
     staged = Staging(database)
-    now = SystemClock().now().isoformat()
-    note = Operation(
-        kind="undo",
-        when=now,
-        text=operation.text,
-        before={move.name: move.expected for move in back if move.expected},
-        after={move.name: move.new for move in back if move.new},
-    )
-    log = without(staged, session, operation, note)
+    log = without(staged, session, last, then)
     database.write({**objects, **staged.objects}, [*back, log])
-    return f"the compaction of {len(back)} ref{'s' * (len(back) != 1)}"
+    return len(back)
 
 
-def _folded_objects(database: Database, moves: Iterable[RefUpdate]) -> dict[Oid, GitObject]:
-    """Return the objects that only the history from before a compaction reaches.
+def _dropped_objects(database: Database, moves: Iterable[RefUpdate], trouble: str) -> dict[Oid, GitObject]:
+    """Return the objects that only the history from before an operation reaches.
 
     They are written again, so that a `git gc` meanwhile cannot take half of them. Raises
     `StoreError` when some are gone.
@@ -153,7 +223,7 @@ def _folded_objects(database: Database, moves: Iterable[RefUpdate]) -> dict[Oid,
                 _walk(database, move.new, present, found)
     except MissingObject as error:
         raise StoreError(
-            f"the compaction cannot be undone: what it folded was removed by `git gc` or a prune (object "
+            f"{trouble}: what was dropped then was removed by `git gc` or a prune (object "
             f"{error.oid[:12]} is gone); restore a backup or a clone if it is needed"
         ) from error
     return found

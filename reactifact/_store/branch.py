@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from ..errors import Contention, StaleSession, StoreError
+from ._history.squash import Operation, logged
 from .commits import CommitRecord, check_state, make_commit, read_roots, require_kind, require_record
 from .graph import joined_compactions
 from .index import Indexes
@@ -27,6 +28,7 @@ from .protocol import RefUpdate
 from .state import State, StateSavepoint
 
 MAIN = "main"
+_ATTEMPTS = 8
 
 
 def new_change_id() -> str:
@@ -64,6 +66,7 @@ class Publication:
     trees: dict[Oid, Tree]
     update: RefUpdate
     tip: Oid
+    operation: Operation | None = None  # for the log: the ref does not go forward
 
 
 class Branch:
@@ -86,6 +89,7 @@ class Branch:
         self.is_watched = False  # a runtime with agents has been over it, so that every event counts
         self.next_event = 0  # place of the next event of the queue
         self._left: tuple[Oid | None, Oid | None] = (None, None)  # held results and queue of the tip
+        self._moved_back: Operation | None = None  # noted, and not published yet
         self.state = State(self.objects, Roots(), 0, Indexes())
 
     @classmethod
@@ -303,7 +307,17 @@ class Branch:
         if self.ref is None or tip is None or (tip == self.published and not self.is_unsure):
             return None
         update = RefUpdate(self.ref, self.published, tip)
-        return Publication(dict(self.objects.objects), dict(self.objects.trees), update, tip)
+        back = self._moved_back
+        is_new = back is not None and back.before.get(self.ref) == self.published
+        operation = back if is_new else None
+        return Publication(dict(self.objects.objects), dict(self.objects.trees), update, tip, operation)
+
+    def note_move(self, kind: str, when: datetime, text: str) -> None:
+        """Note for the session's log that the line has just left what is published, and not forward."""
+        tip = self.seal()
+        if self.ref is not None and self.published is not None and tip is not None:
+            before, after = {self.ref: self.published}, {self.ref: tip}
+            self._moved_back = Operation(kind, when.isoformat(), text, before, after)
 
     def write(self, publication: Publication | None) -> None:
         """Write the ledger, then what was prepared. Runs in a worker thread.
@@ -314,9 +328,28 @@ class Branch:
         if publication is None:
             return
         try:
-            self.database.write(publication.objects, [publication.update], publication.trees)
+            if publication.operation is None:
+                self.database.write(publication.objects, [publication.update], publication.trees)
+            else:
+                self._write_logged(publication, publication.operation)
         except Contention as error:
             raise StaleSession(f"{self._moved()} ({error})") from error
+
+    def _write_logged(self, publication: Publication, operation: Operation) -> None:
+        """Write a publication, and what it does in the session's log, which other branches move too."""
+        name, expected, _ = publication.update
+        for left in reversed(range(_ATTEMPTS)):
+            staged = Staging(self.database)
+            log = logged(staged, self.session, operation)
+            try:
+                # the log first: where files move one after another, an entry of a move that was not made
+                # stands for no branch
+                objects = {**publication.objects, **staged.objects}
+                self.database.write(objects, [log, publication.update], publication.trees)
+                return
+            except Contention:
+                if not left or self.database.backend.refs(name).get(name) != expected:
+                    raise
 
     def finish(self, publication: Publication | None) -> None:
         """Note that a publication is written."""
@@ -324,6 +357,7 @@ class Branch:
             return
         self.objects.forget(publication.objects)
         self.published, self.is_unsure = publication.tip, False
+        self._moved_back = None
 
     def publish(self) -> None:
         """Prepare, write and finish in one go."""

@@ -6,6 +6,7 @@ from ..replay.hashes import artifact_hash, context_hash, data_hash
 from .checking import CheckedReport, verify_report
 from .report import (
     AuditReport,
+    FollowedRelation,
     ProvenanceEntry,
     build_report,
     report_from_json,
@@ -16,6 +17,7 @@ from .report import (
 __all__ = [
     "AuditReport",
     "CheckedReport",
+    "FollowedRelation",
     "ProvenanceEntry",
     "artifact_hash",
     "build_report",

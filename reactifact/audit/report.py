@@ -10,7 +10,7 @@ import json
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 from .._context.context import Context
 from .._store._backends.kv import MemoryBackend
@@ -62,6 +62,18 @@ class ProvenanceEntry:
     distance: int = 0
 
 
+class FollowedRelation(NamedTuple):
+    """A relation of a report: `source, relation, target = it`. In JSON it is an object with these names."""
+
+    source_id: str
+    relation: str
+    target_id: str
+
+    def __getitem__(self, key: Any) -> Any:  # by name too, as in the JSON
+        """Return a part by its place or by its name."""
+        return self._asdict()[key] if isinstance(key, str) else tuple.__getitem__(self, key)
+
+
 @dataclass(frozen=True, slots=True)
 class AuditReport:
     """What an answer rests on, at one commit of a session.
@@ -76,7 +88,7 @@ class AuditReport:
     context_sha256: str
     answer: ProvenanceEntry
     provenance: list[ProvenanceEntry]
-    relations: list[dict[str, str]]
+    relations: list[FollowedRelation]
     sources: list[str]
     branch: str = ""
     commit: Oid | None = None
@@ -162,7 +174,7 @@ class _Walk:
         self._reads = reads
         self.found: dict[str, Meta] = {}
         self.distance: dict[str, int] = {}
-        self.relations: list[dict[str, str]] = []
+        self.relations: list[FollowedRelation] = []
         self._locators: dict[str, None] = {}  # in the order in which they were met
         self._of_type: dict[str, deque[tuple[int, str]]] = {}  # by type: those that no listing has led to
 
@@ -190,8 +202,7 @@ class _Walk:
     def _targets(self, meta: Meta) -> Iterator[str]:
         for edge in self._working.state.outgoing(meta.id):
             if self._kinds is None or edge.relation in self._kinds:
-                link = {"source_id": meta.id, "relation": edge.relation, "target_id": edge.target}
-                self.relations.append(link)
+                self.relations.append(FollowedRelation(meta.id, edge.relation, edge.target))
                 yield edge.target
         if self._reads and meta.commit is not None:  # a direct fact was given, whatever was read before
             yield from (read.artifact_id for read in meta.reads if read.version >= 0)
@@ -311,7 +322,9 @@ _SHORT = 12
 
 def report_to_json(report: AuditReport, *, indent: int | None = 2) -> str:
     """Return a report as JSON with sorted keys, and no character that steers a terminal."""
-    return plain_lines(json.dumps(asdict(report), indent=indent, sort_keys=True, ensure_ascii=False))
+    record = asdict(report)
+    record["relations"] = [one._asdict() for one in report.relations]
+    return plain_lines(json.dumps(record, indent=indent, sort_keys=True, ensure_ascii=False))
 
 
 def report_from_json(text: str | bytes) -> AuditReport:
@@ -325,6 +338,7 @@ def report_from_json(text: str | bytes) -> AuditReport:
             raise ValueError(f"it has format {version!r}, and {FORMAT} is what is read here")
         record["answer"] = _rendering_entry(record["answer"])
         record["provenance"] = [_rendering_entry(entry) for entry in record["provenance"]]
+        record["relations"] = [FollowedRelation(**one) for one in record["relations"]]
         return AuditReport(**{name: record[name] for name in _names(AuditReport) if name in record})
     except (KeyError, TypeError, ValueError) as error:
         cause = f"it has no {error}" if isinstance(error, KeyError) else str(error)
@@ -366,8 +380,8 @@ def report_to_markdown(report: AuditReport) -> str:
     if report.relations:
         lines += ["", "## Relations", ""]
         lines += [
-            f"- {_code(one['source_id'])} {_text(one['relation'])} {_code(one['target_id'])}"
-            for one in report.relations
+            f"- {_code(source)} {_text(relation)} {_code(target)}"
+            for source, relation, target in report.relations
         ]
     calls = [(entry, call) for entry in report.entries for call in entry.calls]
     if calls:

@@ -19,6 +19,7 @@ import click
 from click.shell_completion import shell_complete
 
 from ..errors import ReactifactError
+from ..types.importer import importing_nothing
 from .audit import audit, verify
 from .branch import branch
 from .common import say_error, to_stderr
@@ -51,7 +52,8 @@ def cli(click_context: click.Context) -> None:
 
     A STORE is the path of a bare git repository, the path of a SQLite file (.db, .sqlite, .sqlite3), or
     the postgresql:// DSN of a PostgreSQL database; where it is only read, also a bundle, the file that
-    `bundle` or `export` made. The classes of the artifacts are not needed. Nothing is changed but by
+    `bundle` or `export` made. The classes of the artifacts are not needed, and no module that a store
+    names is imported: only what --models and `graph` are told. Nothing is changed but by
     `branch` (save, merge), `export`, `import` and `prune`.
 
     \b
@@ -89,7 +91,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else list(argv)
     try:
         asked = os.environ.get(_COMPLETE)
-        return shell_complete(cli, {}, PROGRAM, _COMPLETE, asked) if asked else _run(arguments)
+        with importing_nothing():
+            return shell_complete(cli, {}, PROGRAM, _COMPLETE, asked) if asked else _run(arguments)
     except BrokenPipeError:
         _drop_output()
         return _BROKEN_PIPE

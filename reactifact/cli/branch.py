@@ -1,4 +1,4 @@
-"""`reactifact branch`: list, save and merge the branches of a session.
+"""`reactifact branch`: list, save and merge the branches of a session, undo and redo.
 
 Of all verbs it is the one that writes. What a merge is, and when a save is refused, is the store's.
 """
@@ -19,9 +19,10 @@ from .._store.names import plain
 from ..branching import BranchStore
 from ..errors import ReactifactError, StoreError
 from ..threads import in_thread
-from .common import backend_option, line, say_error, stored_at
+from .common import backend_option, find_models, line, models_option, say_error, stored_at
 
 NOT_DONE = 1
+VERBS = ("list", "save", "merge", "undo", "redo")
 
 Work = Callable[[BranchStore], Awaitable[list[str]]]
 
@@ -30,10 +31,10 @@ class MissingBranch(StoreError, LookupError):
     """A branch that a verb names is not in the store; nothing was written."""
 
 
-@click.command(short_help="List, save and merge branches.")
+@click.command(short_help="List, save, merge branches; undo, redo.")
 @click.argument("path", metavar="STORE")
 @click.argument("session")
-@click.argument("verb", type=click.Choice(["list", "save", "merge"]), metavar="list|save|merge")
+@click.argument("verb", type=click.Choice(VERBS), metavar="|".join(VERBS))
 @click.argument("name", required=False)
 @click.option("--into", help="merge: the branch that takes over; default: the session's own line, main.")
 @click.option("--source", help="merge: the branch that is taken over; NAME does the same.")
@@ -41,6 +42,7 @@ class MissingBranch(StoreError, LookupError):
     "--as", "saved_as", metavar="NAME", help="merge: save the result as this branch, not as --into."
 )
 @backend_option
+@models_option
 @click.pass_context
 def branch(
     click_context: click.Context,
@@ -52,19 +54,24 @@ def branch(
     source: str | None,
     saved_as: str | None,
     backend: str,
+    models: tuple[str, ...],
 ) -> None:
-    """List the branches of SESSION, save its state as branch NAME, or merge two of its branches.
+    """List the branches of SESSION, save its state as NAME, merge two of them, undo or redo.
 
     \b
     branch STORE SESSION list                      the branches beside main
     branch STORE SESSION save NAME                 main as it is now, as NAME
     branch STORE SESSION merge NAME                NAME into main
     branch STORE SESSION merge A --into B --as C   A into a copy of B named C
+    branch STORE SESSION undo [NAME]               what was done last to main, or NAME
+    branch STORE SESSION redo [NAME]               take back the last undo
 
-    A merge is three-way, by artifact, all or nothing; nothing is sent to the outside world. Exit
+    A merge is three-way, by artifact, all or nothing; nothing is sent to the outside world. Types are
+    compared as stored, and merge functions are known only of the modules that --models names. Exit
     code 1, and nothing is written, for a store, session or branch that is not there and for a
     conflict.
     """
+    find_models(models)
     work = _work(verb, session, name, into, source, saved_as)
     try:
         with stored_at(path, backend, read_only=verb == "list") as database:
@@ -86,6 +93,8 @@ def _work(
         if name is not None:
             raise click.UsageError(f"list takes no name, and was given {name!r}")
         return partial(_list, session=session)
+    if verb in ("undo", "redo"):
+        return partial(_back, session=session, name=name or MAIN, verb=verb)
     if verb == "save":
         if not name:
             raise click.UsageError("save needs the name of the branch: branch STORE SESSION save NAME")
@@ -106,6 +115,11 @@ async def _list(store: BranchStore, *, session: str) -> list[str]:
     if not await store.branches(session):
         await in_thread(find_head, store.database, session)  # it raises, and says what there is instead
     return [plain(name) for name in await store.list_branches(session)] or ["no branches"]
+
+
+async def _back(store: BranchStore, *, session: str, name: str, verb: str) -> list[str]:
+    done = await (store.undo if verb == "undo" else store.redo)(session, name)
+    return [f"{'undone' if verb == 'undo' else 'done again'}: {plain(done)}"]
 
 
 async def _save(store: BranchStore, *, session: str, name: str) -> list[str]:

@@ -129,7 +129,7 @@ def _opened(path: str, backend: str, *, read_only: bool) -> Database:
 
 def models_option(function: Decorated) -> Decorated:
     """Add `--models`."""
-    text = "Import a module with models (several times), for the transient fields they declare."
+    text = "Import a module with models (several times), for their transient fields and merge functions."
     option = click.option("--models", metavar="MODULE", multiple=True, help=text)
     return option(function)  # type: ignore[type-var]  # as above
 

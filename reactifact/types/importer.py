@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from types import ModuleType
 from typing import Any
@@ -31,6 +33,7 @@ _ALWAYS = (
 )
 
 _allowed: tuple[str, ...] | None = None
+_may_import: ContextVar[bool] = ContextVar("reactifact_may_import", default=True)
 
 
 class ImportRefused(Exception):
@@ -69,6 +72,19 @@ def limit_imports(packages: Iterable[str] | None) -> tuple[str, ...] | None:
             raise ValueError(f"{name!r} is no name of a package: give names such as 'shop' or 'shop.models'")
     before, _allowed = _allowed, wanted
     return before
+
+
+@contextmanager
+def importing_nothing() -> Iterator[None]:
+    """Let the names of stored types lead to what is imported already, for whoever only looks at a store.
+
+    It holds for the code inside, and for the threads and tasks that it starts.
+    """
+    token = _may_import.set(False)
+    try:
+        yield
+    finally:
+        _may_import.reset(token)
 
 
 def allowed_packages() -> tuple[str, ...] | None:
@@ -146,6 +162,8 @@ def _module(name: str) -> Any:
     main = sys.modules.get("__main__")
     if getattr(getattr(main, "__spec__", None), "name", None) == name:
         return main
+    if not _may_import.get():
+        return None
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

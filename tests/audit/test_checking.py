@@ -84,7 +84,7 @@ async def test_every_field_of_an_entry_counts(place: Place, field: str, value: A
 async def test_everything_around_the_entries_counts(place: Place) -> None:
     report = kept((await traded(place)).context)
     database = place.store().database
-    link = {"source_id": "receipt:o0", "relation": "receipt_for", "target_id": "o1"}
+    link = ("receipt:o0", "receipt_for", "o1")
     for changed, said in (
         ({"context_version": 9}, "context_version"),
         ({"context_sha256": "0"}, "context_sha256"),

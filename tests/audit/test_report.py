@@ -107,7 +107,8 @@ async def test_the_report_names_everything(place: Place, tmp_path: Path) -> None
     assert fact.commit is not None
     assert fact.change is not None
     assert report.sources == ["ledger.csv:1", "ledger.csv:2", "ledger.csv"]
-    kinds = {(link["source_id"], link["relation"], link["target_id"]) for link in report.relations}
+    kinds = {(source, relation, target) for source, relation, target in report.relations}
+    assert kinds == {(one.source_id, one.relation, one.target_id) for one in report.relations}
     assert ("doc", "part_of", "archive") in kinds
     assert len(kinds) == 7
 

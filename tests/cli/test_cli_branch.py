@@ -146,3 +146,16 @@ def test_arguments_that_do_not_go_together(run, path, arguments, said):
     assert (found.code, found.out) == (2, "")
     assert said in found.err
     assert run("branch", path, "s", "list").out == "no branches\n"
+
+
+def test_undo_and_redo(run, path):
+    edit(path, {"o1": "bob"})
+    found = run("branch", path, "s", "undo")
+    assert (found.code, found.out) == (0, "undone: the edit that made version 2\n")
+    assert customers(path) == {"o1": "ann"}
+    found = run("branch", path, "s", "redo")
+    assert (found.code, found.out) == (0, "done again: the edit that made version 2\n")
+    assert customers(path) == {"o1": "bob"}
+    found = run("branch", path, "s", "redo")
+    assert (found.code, found.out) == (1, "")
+    assert "has nothing to redo" in found.err

@@ -30,6 +30,7 @@ from reactifact import (
 )
 from reactifact._store.layout import Meta, ReadRecord
 from reactifact.commit import Commit, Read, Write
+from reactifact.errors import TypeNotFoundError
 
 pytestmark = pytest.mark.anyio
 
@@ -280,3 +281,22 @@ def test_bookkeeping_that_is_remembered_is_bounded_by_what_it_holds() -> None:
     assert 0 < kept < 600
     decoded = Meta.decode(written[0])
     assert decoded == replace(meta, id="a0")
+
+
+async def test_a_repr_needs_no_class_and_reads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = Context()
+
+    def work(call: ProduceCall) -> None:
+        call.effects.create(Note(text="x"), id="a")
+
+    await commit(context, work)
+
+    def missing(*_: object) -> None:
+        raise TypeNotFoundError("unknown artifact type")
+
+    monkeypatch.setattr("reactifact._context.history.resolve", missing)
+    (found,) = context.history()
+    assert f"id={found.id!r}" in repr(context.history())
+    assert "Write(artifact_id='a'" in repr(found)
+    with pytest.raises(TypeNotFoundError):
+        _ = found.operations

@@ -186,7 +186,8 @@ async def test_the_verbs_of_a_branch_store(
     session = await store.open("shop")
     kept = session.context.get("tea")
     assert kept is not None
-    assert kept.data == Product(price=4)  # undone
+    assert "the merge that made version 2\nthe merge that made version 2 again\n" in said
+    assert kept.data == Product(price=2)  # undone, and done again
     with pytest.raises(TypeError, match="give its `database`"):
         BranchStore(store)
 

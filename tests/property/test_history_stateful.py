@@ -31,6 +31,7 @@ from support import Note, Place, fsck, git
 
 from reactifact import Context, MergeConflict
 from reactifact._sessions.undo import undo_last
+from reactifact._store.graph import first_parents
 from reactifact.commit import Commit, Write
 from reactifact.errors import StoreError
 
@@ -52,6 +53,14 @@ class Compacted(NamedTuple):
     refs: dict[str, str]  # after it
 
 
+class GoneBack(NamedTuple):
+    """Where a branch stood before a checkout, so that the model can undo it."""
+
+    tip: Node
+    baseline: int
+    was_collected: list[bool]  # whether git gc has run since
+
+
 class History(RuleBasedStateMachine):
     """One session with several branches, every one open all the time."""
 
@@ -68,6 +77,7 @@ class History(RuleBasedStateMachine):
         self.model: dict[str, Branch] = {}
         self.is_collected = True  # whether git gc has run since the last compaction
         self.compactions: list[Compacted] = []
+        self.checkouts: dict[tuple[str, str], list[GoneBack]] = {}  # by branch and commit that they led to
 
     def new_place(self) -> Place:
         """Return the store of one example, empty."""
@@ -219,8 +229,13 @@ class History(RuleBasedStateMachine):
             with pytest.raises(ValueError, match="compaction baseline"):
                 context.checkout(model.baseline - 1)
         target = model.baseline + version % (model.tip.version - model.baseline + 1)
+        self.save(name)
+        before, is_logged = GoneBack(model.tip, model.baseline, [False]), target != model.tip.version
         context.checkout(target)
         model.go_to(target)
+        if is_logged:
+            assert context.line.tip is not None
+            self.checkouts.setdefault((name, context.line.tip), []).append(before)
         assert context.version == target
         # a commit that branches share may have more history than this branch kept
         assert context.compacted_at <= model.baseline
@@ -287,6 +302,17 @@ class History(RuleBasedStateMachine):
             done = undo_last(self.store.database, "s", name)
         except StoreError as error:
             done = str(error)
+        if "direct changes came after it" in done:
+            assert not model.tip.is_versioned
+            return
+        if done.startswith("the checkout of version") and "cannot be undone" not in done:
+            gone = self.last_checkout(name, held).pop()
+            model.tip, model.state, model.baseline = gone.tip, gone.tip.state, gone.baseline
+            self.reload()
+            return
+        if "the checkout of version" in done:
+            assert self.last_checkout(name, held)[-1].was_collected == [True]
+            return
         if "nothing to undo" in done or "cannot be undone" in done:
             is_empty = model.tip.version == model.baseline
             assert is_empty if "nothing" in done else self.is_collected
@@ -305,6 +331,11 @@ class History(RuleBasedStateMachine):
             model.baseline = self.contexts[name].compacted_at
         self.reload()
 
+    def last_checkout(self, name: str, held: dict[str, str]) -> list[GoneBack]:
+        """Return the checkouts that led to where a branch stands, the last of them at the end."""
+        below = (oid for oid, _ in first_parents(self.store.database, held[f"refs/heads/s/{name}"]))
+        return next(self.checkouts[name, oid] for oid in below if self.checkouts.get((name, oid)))
+
     @rule()
     def reopen(self) -> None:
         for name in self.contexts:
@@ -319,6 +350,8 @@ class History(RuleBasedStateMachine):
             self.save(name)
         git(self.folder / self.file, "gc", "--prune=now", "--quiet")
         self.is_collected = True
+        for gone in (one for stack in self.checkouts.values() for one in stack):
+            gone.was_collected[0] = True
         self.reload()
 
     @invariant()

@@ -22,6 +22,8 @@ import reactifact.types
 from reactifact import Runtime, SessionStore
 from reactifact._context.delivery import sendable
 from reactifact._runtime.drain import require_readable
+from reactifact._sessions.service import pending_sessions
+from reactifact._sessions.stores import open_database
 from reactifact._store.commits import read_roots
 from reactifact.cli import main
 from reactifact.context import Context
@@ -389,9 +391,14 @@ def test_the_command_line_shows_what_is_stored_and_imports_nothing(
         ["replay", "--session", "s", "--verify-all"],
         ["outbox"],
         ["audit", "s", "receipt"],
+        ["branch", "s", "save", "b"],
+        ["branch", "s", "merge", "b"],
     ):
         assert main([verb, str(store), *arguments]) == 0, (verb, capsys.readouterr().err)
         shown[verb] = capsys.readouterr().out
+    database = open_database(store)
+    pending_sessions(database)
+    database.backend.close()
     assert json.loads(shown["show"])["data"] == {"name": "Ann Lee-Jones"}
     added = {one["id"]: one for one in json.loads(shown["diff"])["artifacts"]["added"]}
     assert (added["p1"]["type"], added["p1"]["data"]) == ("evolving_shop.Parcel", {"weight": 7})

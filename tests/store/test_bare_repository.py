@@ -386,8 +386,9 @@ class TestRefsBesideGit:
         child = os.fork()
         if not child:
             try:
-                backend.fault = die
-                backend.write(objects, [RefUpdate(MAIN, first, second)])
+                writer = GitBackend(path)
+                writer.fault = die
+                writer.write(objects, [RefUpdate(MAIN, first, second)])
             finally:
                 os._exit(1)
         assert os.waitpid(child, 0)[1] == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from support import (
     Answer,
@@ -19,8 +21,8 @@ from support import (
     notifier,
 )
 
-from reactifact import Context, ProduceCall, Runtime, Session
-from reactifact._sessions.undo import undo_last
+from reactifact import Context, ProduceCall, Runtime, Session, Update
+from reactifact._sessions.undo import redo_last, undo_last
 from reactifact._store._history.squash import LIMIT, operations
 from reactifact.branching import BranchStore, protect
 from reactifact.errors import ProtectedBranch, SessionBusy, StoreError, UnknownRevision
@@ -126,6 +128,159 @@ async def test_the_ledger_is_not_rewound(place: Place) -> None:
     await Runtime(again.context, [notifier()], session=again, dispatcher=world).arun()
     assert live(again.context, "action:notify:o").data.status == "dispatched"
     assert world.sent == ["notify:o"]
+
+
+async def texts(place: Place) -> list[str]:
+    """Return the text of the artifact at each version of the session, the newest last."""
+    loaded = await place.load("s")
+    done: list[Any] = [op for found in loaded.history() for op in found.operations]
+    return [op.new_data.text if isinstance(op, Update) else op.data.text for op in done]
+
+
+def edited(context: Context, text: str) -> None:
+    """Make a versioned commit as `edit` does; a turn would leave the input that it was given."""
+    context.update("a", Note(text=text))
+    context.commits.commit_edit(author="me", message="")
+
+
+async def written(place: Place, count: int) -> Session:
+    session = await opened(place)
+    for number in range(count):
+        await write(session.context, str(number))
+        await session.save()
+    return session
+
+
+async def test_a_checkout_is_undone_and_not_the_edit_before_it(place: Place) -> None:
+    session = await written(place, 3)
+    database = session.store.database
+    held = database.backend.refs("refs/heads/")
+    session.context.checkout(2)
+    await session.save()
+    assert await texts(place) == ["0", "1"]
+    assert undo_last(database, "s") == "the checkout of version 2"
+    assert database.backend.refs("refs/heads/") == held
+    assert "turn" in undo_last(database, "s")  # the one that the checkout had dropped
+    assert await texts(place) == ["0", "1"]
+    assert "turn" in undo_last(database, "s")
+    assert await texts(place) == ["0"]
+
+
+async def test_undos_are_taken_back_one_after_another_until_the_branch_moves_on(place: Place) -> None:
+    session = await written(place, 3)
+    database = session.store.database
+    with pytest.raises(StoreError, match="nothing to redo"):
+        redo_last(database, "s")
+    session.context.checkout(1)
+    await session.save()
+    stands = [database.backend.refs("refs/heads/")]
+    undone = []
+    for _ in range(3):  # the checkout, then the turns 3 and 2
+        undone.append(undo_last(database, "s"))
+        stands.append(database.backend.refs("refs/heads/"))
+    assert undone[0] == "the checkout of version 1"
+    assert await texts(place) == ["0"]
+    for done, stand in zip(reversed(undone), reversed(stands[:-1]), strict=True):
+        assert redo_last(database, "s") == done
+        assert database.backend.refs("refs/heads/") == stand
+    with pytest.raises(StoreError, match="nothing to redo"):
+        redo_last(database, "s")
+    assert undo_last(database, "s") == "the checkout of version 1"  # what was done again can be undone again
+    undo_last(database, "s")
+    again = await place.store().open("s")
+    await write(again.context, "another way")
+    await again.save()
+    with pytest.raises(StoreError, match="nothing to redo"):
+        redo_last(database, "s")
+    assert "turn" in undo_last(database, "s")
+    assert redo_last(database, "s")
+    assert await texts(place) == ["0", "1", "another way"]
+    if place.path is not None:
+        fsck(place.path)
+
+
+async def test_what_came_after_a_checkout_is_undone_before_it_or_kept(place: Place) -> None:
+    session = await written(place, 3)
+    database = session.store.database
+    session.context.checkout(1)
+    edited(session.context, "after")  # published together with the checkout
+    await session.save()
+    assert "edit" in undo_last(database, "s")
+    assert undo_last(database, "s") == "the checkout of version 1"
+    assert await texts(place) == ["0", "1", "2"]
+    again = await place.store().open("s")
+    again.context.checkout(2)
+    again.context.create(Note(text="by hand"), id="h")
+    await again.save()
+    held = database.backend.refs("refs/heads/")
+    with pytest.raises(StoreError, match=r"the checkout of version 2 was done last.*direct changes"):
+        undo_last(database, "s")
+    assert database.backend.refs("refs/heads/") == held
+    assert (await place.load("s")).get("h") is not None
+
+
+async def test_a_second_checkout_to_one_place_is_undone_to_where_it_began(place: Place) -> None:
+    session = await written(place, 2)
+    session.context.checkout(1)
+    await session.save()
+    edited(session.context, "again")
+    await session.save()
+    session.context.checkout(1)
+    await session.save()
+    database = session.store.database
+    undo_last(database, "s")
+    assert await texts(place) == ["0", "again"]
+    undo_last(database, "s")
+    assert await texts(place) == ["0"]
+    undo_last(database, "s")
+    assert await texts(place) == ["0", "1"]
+
+
+async def test_a_compaction_that_was_undone_is_done_again(place: Place) -> None:
+    session = await written(place, 4)
+    database = session.store.database
+    session.context.compact(keep_commits=1)
+    stand = database.backend.refs("refs/heads/")
+    undo_last(database, "s")
+    redo_last(database, "s")
+    assert database.backend.refs("refs/heads/") == stand
+    assert [found.kind for found in operations(database, "s")] == ["compaction"]
+
+
+async def test_what_git_gc_removed_is_not_done_again(git_place: Place) -> None:
+    assert git_place.path is not None
+    session = await written(git_place, 2)
+    undo_last(session.store.database, "s")
+    await session.store.aclose()
+    git(git_place.path, "gc", "--prune=now", "--quiet")
+    with pytest.raises(StoreError, match=r"turn.*cannot be redone.*git gc"):
+        redo_last(git_place.store().database, "s")
+    assert await texts(git_place) == ["0"]
+
+
+async def test_another_branch_may_write_the_log_meanwhile(place: Place) -> None:
+    session = await written(place, 2)
+    branches = BranchStore(session.store.database)
+    await branches.fork("s", "s/b")
+    other = await branches.load_branch("s", "b")
+    assert other is not None
+    backend, moved = session.store.database.backend, False
+    lists = backend.refs
+
+    def refs(prefix: str = "refs/") -> dict[str, str]:
+        nonlocal moved
+        found = lists(prefix)
+        if "operations" in prefix and not moved:
+            moved = True  # between the look at the log and the write
+            undo_last(session.store.database, "s", "b")
+        return found
+
+    backend.refs = refs  # type: ignore[method-assign]
+    session.context.checkout(1)
+    await session.save()
+    assert moved
+    kinds = [(found.kind, *found.after) for found in operations(session.store.database, "s")]
+    assert kinds == [("undo", "refs/heads/s/b"), ("checkout", "refs/heads/s/main")]
 
 
 async def test_a_compaction_is_undone_on_every_branch(place: Place) -> None:

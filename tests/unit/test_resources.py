@@ -119,7 +119,9 @@ def test_by_type_and_by_key() -> None:
         assert resources.register(key, client) is client
     assert [resources.get(key) for key in (Client, first, second)] == clients
     assert resources.require(first) is clients[1]
-    assert resources.registered() == [Client, first, second]
+    assert list(resources.registered) == [Client, first, second]
+    assert first in resources.registered
+    assert len(resources.registered) == 3
     assert resources.typed_values() == clients
     assert resources.has(second)
     assert not resources.has(ResourceKey[Client]("mail"))

@@ -13,7 +13,7 @@ between has the same ones above it, then that is a better common ancestor, and t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
@@ -243,10 +243,10 @@ def _moved_fork(
     return {**{k: v for k, v in fork.items() if k != "commit"}, **({"commit": moved} if moved else {})}
 
 
-# -- the operation log of a session: what its compactions and undos did to its refs --
+# -- the operation log of a session: every move of its refs that did not go forward --
 
 
-LIMIT = 10
+LIMIT = 32
 """How many operations a session remembers."""
 
 
@@ -254,11 +254,16 @@ LIMIT = 10
 class Operation:
     """One operation: what it was, and where each ref it moved stood before and after."""
 
-    kind: str  # compaction, undo
+    kind: str  # checkout, compaction, undo
     when: str
     text: str
     before: Mapping[str, Oid]
     after: Mapping[str, Oid]
+    undone: Mapping[str, Any] | None = None  # the operation of this log that an undo took out of it
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain JSON types."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 def operations_ref(session: str) -> str:
@@ -278,21 +283,27 @@ def _read(database: Database, held: Oid | None) -> list[Operation]:
     return [Operation(**entry) for entry in record["operations"]]
 
 
-def logged(objects: Staging, session: str, operation: Operation, *, limit: int = LIMIT) -> RefUpdate:
+def logged(objects: Staging, session: str, operation: Operation) -> RefUpdate:
     """Stage the log with one more operation, and return the move of its ref."""
-    return _staged(objects, session, lambda known: [*known, operation][-limit:])
+    return _staged(objects, session, lambda known: [*known, operation])
 
 
-def without(objects: Staging, session: str, operation: Operation, then: Operation) -> RefUpdate:
-    """Stage the log with one operation taken back and another noted; return the move of its ref."""
-    return _staged(objects, session, lambda known: [*(o for o in known if o != operation), then][-LIMIT:])
+def without(objects: Staging, session: str, taken: Operation, then: Operation | None) -> RefUpdate:
+    """Stage the log with one operation taken out and perhaps another added; return the move of its ref."""
+
+    def change(known: list[Operation]) -> list[Operation]:
+        return [one for one in known if one != taken] + ([] if then is None else [then])
+
+    return _staged(objects, session, change)
 
 
-def _staged(objects: Staging, session: str, change: Any) -> RefUpdate:
+def _staged(
+    objects: Staging, session: str, change: Callable[[list[Operation]], list[Operation]]
+) -> RefUpdate:
     ref = operations_ref(session)
     held = objects.database.backend.refs(ref).get(ref)
-    entries = change(_read(objects.database, held))
-    data = canonical.encode({"operations": [asdict(entry) for entry in entries]})
+    entries = change(_read(objects.database, held))[-LIMIT:]
+    data = canonical.encode({"operations": [entry.to_dict() for entry in entries]})
     return RefUpdate(ref, held, objects.put("blob", data))
 
 
