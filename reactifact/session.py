@@ -17,7 +17,8 @@ from ._context.rebase import refresh
 from ._runtime.drain import Dispatcher, ErrorCallback, Options
 from ._sessions import service, stores
 from ._sessions.stores import StoreLike, open_database
-from ._store._history.squash import operations_ref, require_free
+from ._store._history.oplog import operations_ref
+from ._store._history.squash import require_free
 from ._store.branch import MAIN, Branch
 from ._store.names import branch_ref, encode_name, is_ledger_ref, parse_ref, tag_ref
 from ._store.protocol import Durability, Pruned, RefUpdate

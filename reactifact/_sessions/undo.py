@@ -14,7 +14,8 @@ from dataclasses import replace
 
 from .._context.context import Context
 from .._context.reset import go_back
-from .._store._history.squash import Operation, operations, require_free, without
+from .._store._history.oplog import Operation, operations, without
+from .._store._history.squash import require_free
 from .._store.branch import MAIN, Branch
 from .._store.commits import CommitRecord, read_roots
 from .._store.graph import first_parents

@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from ..errors import Contention, StaleSession, StoreError
-from ._history.squash import Operation, logged
+from ._history.oplog import Operation, logged
 from .commits import CommitRecord, check_state, make_commit, read_roots, require_kind, require_record
 from .graph import joined_compactions
 from .index import Indexes

@@ -23,7 +23,7 @@ from support import (
 
 from reactifact import Context, ProduceCall, Runtime, Session, Update
 from reactifact._sessions.undo import redo_last, undo_last
-from reactifact._store._history.squash import LIMIT, operations
+from reactifact._store._history.oplog import LIMIT, operations
 from reactifact.branching import BranchStore, protect
 from reactifact.errors import ProtectedBranch, SessionBusy, StoreError, UnknownRevision
 

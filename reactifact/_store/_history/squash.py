@@ -13,15 +13,13 @@ between has the same ones above it, then that is a better common ancestor, and t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
-from typing import Any
 
 from blake3 import blake3
 
-from ..._store import canonical
 from ...errors import Contention
 from .._backends.document import DocumentBackend
 from ..branch import Branch
@@ -29,12 +27,13 @@ from ..commits import COMMITTER, CommitRecord, read_record, read_roots, state_ha
 from ..graph import FOLDED_FILE, Change, ChangeGraph
 from ..layout import BOOKKEEPING
 from ..migrations import RECORD_FILE, current_tree
-from ..names import branch_ref, encode_name, is_ledger_ref, parse_ref, tag_ref
+from ..names import branch_ref, is_ledger_ref, parse_ref, tag_ref
 from ..object_db import Database, Objects, Staging, blob_entry
 from ..objects import TREE_MODE, CommitObject, Oid, Signature, TreeEntry
 from ..protocol import CachesHistory, RefUpdate
 from ..trees import update, walk
 from ..versions import VersionKeeper
+from .oplog import Operation, logged
 from .rebase import require_current
 
 # -- compaction as a pure rewriting of history --
@@ -241,70 +240,6 @@ def _moved_fork(
         return fork
     moved = new.get(stands.get(str(fork["commit"]), ""))
     return {**{k: v for k, v in fork.items() if k != "commit"}, **({"commit": moved} if moved else {})}
-
-
-# -- the operation log of a session: every move of its refs that did not go forward --
-
-
-LIMIT = 32
-"""How many operations a session remembers."""
-
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """One operation: what it was, and where each ref it moved stood before and after."""
-
-    kind: str  # checkout, compaction, undo
-    when: str
-    text: str
-    before: Mapping[str, Oid]
-    after: Mapping[str, Oid]
-    undone: Mapping[str, Any] | None = None  # the operation of this log that an undo took out of it
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as plain JSON types."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
-
-
-def operations_ref(session: str) -> str:
-    """Return the name of the ref of a session's operation log."""
-    return f"refs/reactifact/operations/{encode_name(session)}"
-
-
-def operations(database: Database, session: str) -> list[Operation]:
-    """Return what is remembered of a session, the oldest first."""
-    return _read(database, database.backend.refs(operations_ref(session)).get(operations_ref(session)))
-
-
-def _read(database: Database, held: Oid | None) -> list[Operation]:
-    if held is None:
-        return []
-    record: Any = canonical.decode(database.read(held).data)
-    return [Operation(**entry) for entry in record["operations"]]
-
-
-def logged(objects: Staging, session: str, operation: Operation) -> RefUpdate:
-    """Stage the log with one more operation, and return the move of its ref."""
-    return _staged(objects, session, lambda known: [*known, operation])
-
-
-def without(objects: Staging, session: str, taken: Operation, then: Operation | None) -> RefUpdate:
-    """Stage the log with one operation taken out and perhaps another added; return the move of its ref."""
-
-    def change(known: list[Operation]) -> list[Operation]:
-        return [one for one in known if one != taken] + ([] if then is None else [then])
-
-    return _staged(objects, session, change)
-
-
-def _staged(
-    objects: Staging, session: str, change: Callable[[list[Operation]], list[Operation]]
-) -> RefUpdate:
-    ref = operations_ref(session)
-    held = objects.database.backend.refs(ref).get(ref)
-    entries = change(_read(objects.database, held))[-LIMIT:]
-    data = canonical.encode({"operations": [entry.to_dict() for entry in entries]})
-    return RefUpdate(ref, held, objects.put("blob", data))
 
 
 # -- compacting a line, and with it the session it belongs to --
