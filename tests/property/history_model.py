@@ -64,7 +64,7 @@ class Node:
 
 
 @dataclass
-class Branch:
+class Line:
     """One branch: its newest commit, and the direct changes on top."""
 
     tip: Node

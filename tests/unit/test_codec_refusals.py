@@ -29,18 +29,18 @@ from reactifact.types import registry as types
 from reactifact.types.codec import decode_dict, decode_payload, dump, encode_payload
 
 
-class Branch(BaseModel):
+class Line(BaseModel):
     price: float
     sku: str = "a"
 
 
-class SpecialLine(Branch):
+class SpecialLine(Line):
     rebate: int = 0
 
 
 class Order(BaseModel):
-    lines: list[Branch] = []
-    by_name: dict[str, Branch] = {}
+    lines: list[Line] = []
+    by_name: dict[str, Line] = {}
     note: str = ""
     free: Any = None
 
@@ -128,17 +128,17 @@ def stored(model: BaseModel) -> Any:
     ("model", "place", "reason"),
     [
         (
-            Order(lines=[Branch(price=1), Branch(price=float("nan"))]),
+            Order(lines=[Line(price=1), Line(price=float("nan"))]),
             "Order.lines[1].price",
             "JSON has no nan",
         ),
-        (Order(by_name={"x": Branch(price=float("-inf"))}), "Order.by_name['x'].price", "JSON has no -inf"),
+        (Order(by_name={"x": Line(price=float("-inf"))}), "Order.by_name['x'].price", "JSON has no -inf"),
         (Order(free=[{"a": float("inf")}]), "Order.free[0]['a']", "JSON has no inf"),
         (Order(lines=[SpecialLine(price=1)]), "Order.lines[0]", "SpecialLine there, or a union"),
         (Order(free={1: "a"}), "Order.free[1]", "keys are texts in JSON: the key 1 would come back as '1'"),
         (Order(free=(1, 2)), "Order.free", "(1, 2) would come back as [1, 2] (tuple, list)"),
         (Order(free={1}), "Order.free", "(set, list)"),
-        (Order(free=Branch(price=1)), "Order.free", "(Line, dict)"),
+        (Order(free=Line(price=1)), "Order.free", "(Line, dict)"),
         (Order.model_construct(note="\ud800"), "Order.note", "lone surrogate"),
         (Order.model_construct(note=5), "Order.note", "does not validate when it is read"),
         (Order(free=object()), "Order.free", "has no JSON form"),
@@ -186,8 +186,8 @@ def test_true_and_one_stay_apart_under_keys_and_in_sets() -> None:
 
 
 def test_an_int_where_a_float_is_declared_is_that_float() -> None:
-    copied = Branch(price=1.0).model_copy(update={"price": 2})
-    assert encode_payload(copied) == encode_payload(Branch(price=2.0))
+    copied = Line(price=1.0).model_copy(update={"price": 2})
+    assert encode_payload(copied) == encode_payload(Line(price=2.0))
     assert stored(copied) == copied
 
 

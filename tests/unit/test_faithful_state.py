@@ -240,7 +240,7 @@ class Color(Enum):
     RED = "red"
 
 
-class Branch(BaseModel):
+class Line(BaseModel):
     id: str = "7"
 
 
@@ -254,7 +254,7 @@ class Branch(BaseModel):
         (date(2026, 1, 1), "value.isoformat()", lambda v: v.isoformat()),
         (timedelta(1), "value.total_seconds()", lambda v: v.total_seconds()),
         (b"\xff\xd8", "base64.b64encode(value).decode()", lambda v: b64encode(v).decode()),
-        (Branch(), 'value.model_dump(mode="json")', lambda v: v.model_dump(mode="json")),
+        (Line(), 'value.model_dump(mode="json")', lambda v: v.model_dump(mode="json")),
         (Color.RED, "value.value", lambda v: v.value),
         ({3, 1}, "sorted(value)", sorted),
         ((1, 2), "a list", list),

@@ -26,7 +26,7 @@ U = TypeVar("U")
 class Order(BaseModel):
     number: int = 0
 
-    class Branch(BaseModel):
+    class Line(BaseModel):
         price: int = 0
 
 
@@ -69,7 +69,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def test_an_id_is_the_registered_one_else_type_id_else_the_qualified_name() -> None:
     assert types.type_id_of(Order) == f"{__name__}.Order"
-    assert types.type_id_of(Order.Branch) == f"{__name__}.Order.Line"
+    assert types.type_id_of(Order.Line) == f"{__name__}.Order.Line"
     assert types.type_id_of(Invoice) == "types:invoice"
 
     class Registered(BaseModel):
@@ -150,7 +150,7 @@ def test_qualified_names_are_imported(package: Path) -> None:
         "class Order(BaseModel):\n    class Line(BaseModel):\n        x: int\n"
     )
     line = types.resolve("typeshop.orders.Order.Line")
-    assert line is importlib.import_module("typeshop.orders").Order.Branch
+    assert line is importlib.import_module("typeshop.orders").Order.Line
     assert types.type_id_of(line) == "typeshop.orders.Order.Line"
 
 
@@ -289,7 +289,7 @@ def test_a_model_of_another_script_is_told_apart() -> None:
     [
         (Box[int], "int"),
         (Box[Order], f"{__name__}.Order"),
-        (Box[Order.Branch], f"{__name__}.Order.Line"),
+        (Box[Order.Line], f"{__name__}.Order.Line"),
         (Box[Invoice], "types:invoice"),
         (Box[list[Order]], f"list[{__name__}.Order]"),
         (Box[dict[str, list[int]]], "dict[str, list[int]]"),
@@ -320,7 +320,7 @@ def test_generics_with_several_arguments_and_bare_names() -> None:
 
 def test_a_generic_in_another_process_needs_no_write_first() -> None:
     name = f"{__name__}.Pair[{__name__}.Order.Line, frozenset[bytes]]"
-    assert types.resolve(name) is Pair[Order.Branch, frozenset[bytes]]
+    assert types.resolve(name) is Pair[Order.Line, frozenset[bytes]]
 
 
 def test_registered_ids_of_arguments_are_kept_whatever_they_hold() -> None:
@@ -374,7 +374,7 @@ def test_classes_with_an_id_or_a_place_are_not_local() -> None:
     types.register(Registered, type_id="types:registered-local")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for model in (Named, Registered, Order, Order.Branch, Invoice):
+        for model in (Named, Registered, Order, Order.Line, Invoice):
             assert not types.is_process_local(model)
             types.warn_process_local(model)
 
