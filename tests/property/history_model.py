@@ -64,7 +64,7 @@ class Node:
 
 
 @dataclass
-class Line:
+class Branch:
     """One branch: its newest commit, and the direct changes on top."""
 
     tip: Node

@@ -111,7 +111,7 @@ def folded_links(bases: list[Node]) -> Links:
 
 
 @dataclass
-class Line:
+class Branch:
     context: Context
     node: Node
     values: dict[str, Value] = field(default_factory=dict)
@@ -123,7 +123,7 @@ class World:
 
     def __init__(self, root: Context) -> None:
         root.commits.begin()
-        self.branches = [Line(root, Node(root.line.change, (), {}, frozenset()))]
+        self.branches = [Branch(root, Node(root.line.change, (), {}, frozenset()))]
         self.most_bases = 0
 
     def step(self, kind: str, one: int, two: int, what: int, choice: str) -> None:
@@ -143,15 +143,15 @@ class World:
         elif kind == "fork" and len(self.branches) < 6:
             twin = branch.context.branch(name=f"b{len(self.branches)}")
             self._commit(branch)
-            self.branches.append(Line(twin, branch.node, dict(branch.values), branch.links))
+            self.branches.append(Branch(twin, branch.node, dict(branch.values), branch.links))
         elif kind == "merge" and branch is not other:
             self._merge(branch, other, choice)
         branch.context.drain_events()
 
-    def _pick(self, number: int) -> Line:
+    def _pick(self, number: int) -> Branch:
         return self.branches[number % len(self.branches)]
 
-    def _put(self, branch: Line, name: str, what: int) -> None:
+    def _put(self, branch: Branch, name: str, what: int) -> None:
         if name == "t":
             before = branch.values.get("t")
             count = what if before is None else before[1] + what
@@ -164,13 +164,13 @@ class World:
         if branch.context.update(name, data) is None:
             branch.context.create(data, id=name)
 
-    def _commit(self, branch: Line, *others: Node) -> None:
+    def _commit(self, branch: Branch, *others: Node) -> None:
         """Note the commit that the branch stands on now, if it is a new one."""
         change = branch.context.line.change
         if change != branch.node.change:
             branch.node = Node(change, (branch.node, *others), dict(branch.values), branch.links)
 
-    def _merge(self, target: Line, other: Line, choice: str) -> None:
+    def _merge(self, target: Branch, other: Branch, choice: str) -> None:
         forks = [(target.context.branch(), other.context.branch()) for _ in range(2)]
         for branch in (target, other):
             self._commit(branch)
@@ -249,7 +249,7 @@ def links_of(context: Context) -> Links:
     return frozenset((r.source_id, r.relation, r.target_id) for r in context.relations())
 
 
-def check(branch: Line) -> None:
+def check(branch: Branch) -> None:
     assert content(branch.context) == branch.values
     assert links_of(branch.context) == branch.links
 
