@@ -28,7 +28,7 @@ def _deliverable(address: str) -> str:
     return address
 
 
-Branch = Annotated[str, BeforeValidator(_one_line), Field(min_length=1, max_length=200)]
+Line = Annotated[str, BeforeValidator(_one_line), Field(min_length=1, max_length=200)]
 OrderId = Annotated[
     str,
     StringConstraints(strip_whitespace=True, max_length=40, pattern=r"^[A-Za-z0-9]+([._-][A-Za-z0-9]+)*$"),
@@ -49,9 +49,9 @@ class Order(BaseModel):
     TYPE_ID: ClassVar[str] = "examples.orders.Order"
 
     order_id: OrderId
-    customer: Branch
+    customer: Line
     email: MailAddress
-    product: Branch
+    product: Line
     quantity: int = Field(ge=1, le=10_000)
     unit_price: Price
     phone: str = ""
