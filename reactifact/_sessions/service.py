@@ -171,7 +171,7 @@ async def _drain_branch(
 class _PastLedger(Ledger):
     """A ledger as one commit knew it."""
 
-    def refresh(self) -> None:
+    def _refresh(self) -> None:
         """Refuse: a drain begins with this, and the present is not to be mixed into the past."""
         raise StoreError(
             f"nothing is delivered from a stored commit of session {self.session!r}, which is only "

@@ -271,7 +271,7 @@ def _shown(value: Any) -> str:
 
 
 _PROGRAM = (
-    "import sys; sys.path[:] = {path!r}; from reactifact.replaying.apart import serve; serve({order!r})"
+    "import sys; sys.path[:] = {path!r}; from reactifact.replay.runs import serve; serve({order!r})"
 )
 _SHOWN = 2000
 

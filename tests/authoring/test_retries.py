@@ -83,6 +83,11 @@ async def run(context: Context, *agents: Agent) -> None:
     await Runtime(context, agents=agents).arun()
 
 
+def tries_in(error: BaseException) -> list[str]:
+    """Return the notes about tries; where the error came from is in another one."""
+    return [note for note in getattr(error, "__notes__", []) if "tries" in note]
+
+
 @pytest.mark.anyio
 async def test_it_is_tried_again_with_doubled_waits(context: Context, clock: JumpingClock) -> None:
     flaky = Flaky(3)
@@ -110,7 +115,7 @@ async def test_the_last_error_is_raised_bare_with_the_number_of_tries(
 
     with pytest.raises(ConnectionError, match="try 3") as caught:
         await run(context, buyer(buy))
-    assert caught.value.__notes__ == ["raised by the last of 3 tries (retries=2)"]
+    assert tries_in(caught.value) == ["raised by the last of 3 tries (retries=2)"]
     assert caught.value.__context__ is None
     assert clock.waits == [0.5, 1.0]
     assert context.history() == []
@@ -128,7 +133,7 @@ async def test_other_errors_are_not_tried_again(context: Context, clock: Jumping
     with pytest.raises(KeyError) as caught:
         await run(context, buyer(buy))
     assert (flaky.tries, clock.waits) == (1, [])
-    assert not hasattr(caught.value, "__notes__")
+    assert tries_in(caught.value) == []
 
 
 @pytest.mark.anyio
@@ -142,7 +147,7 @@ async def test_without_retries_there_is_one_try_and_no_note(context: Context) ->
     with pytest.raises(OSError, match="flaky") as caught:
         await run(context, buyer(buy))
     assert flaky.tries == 1
-    assert not hasattr(caught.value, "__notes__")
+    assert tries_in(caught.value) == []
 
 
 @pytest.mark.anyio

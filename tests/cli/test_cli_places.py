@@ -83,8 +83,7 @@ def test_what_is_neither_path_nor_dsn_is_refused_and_nothing_is_made(run, folder
 
 
 def test_a_dsn_without_the_driver_says_what_to_install(run, monkeypatch):
-    for name in ("postgres_locks", "postgres_server"):
-        monkeypatch.setitem(sys.modules, f"reactifact._store._backends.sql.{name}", None)
+    monkeypatch.setitem(sys.modules, "reactifact._store._backends.sql.postgres_connection", None)
     for verb in ("sessions", "replay"):
         found = run(verb, "postgresql://ann:secret@host/shop")
         assert (found.code, found.out) == (2, "")

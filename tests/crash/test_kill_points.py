@@ -67,9 +67,9 @@ TAKING = {
 """The steps at which something is taken away."""
 
 SOURCES = {
-    "git": ["bare/*.py"],
-    "sqlite": ["sql/sqlite*.py", "sql/backend.py", "sql/pruning.py"],
-    "postgres": ["sql/postgres*.py", "sql/backend.py", "sql/pruning.py"],
+    "git": ["git/*.py"],
+    "sqlite": ["sql/sqlite*.py", "sql/backend.py"],
+    "postgres": ["sql/postgres*.py", "sql/backend.py"],
 }
 POINTS = 300  # of each store, beside those of its making
 ROUND = 10  # kills of one store
@@ -310,7 +310,7 @@ async def test_every_step_of_the_write_path_is_met(shop: Shop) -> None:
 
 def steps_in_source(kind: str) -> set[str]:
     """Return the names that the modules of a store give to `step` hooks."""
-    store = Path(reactifact.__file__).with_name("store")
+    store = Path(reactifact.__file__).parent / "_store" / "_backends"
     calls = [
         node
         for pattern in SOURCES[kind]

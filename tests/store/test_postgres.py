@@ -102,8 +102,7 @@ def test_without_the_driver_the_way_to_get_it_is_named(monkeypatch: pytest.Monke
             raise ImportError(f"No module named {name!r}")
         return real(name, *rest)
 
-    for name in ("postgres_server", "postgres_locks"):
-        monkeypatch.delitem(sys.modules, f"reactifact._store._backends.sql.{name}", raising=False)
+    monkeypatch.delitem(sys.modules, "reactifact._store._backends.sql.postgres_connection", raising=False)
     monkeypatch.setattr(builtins, "__import__", refuse)
     with pytest.raises(ImportError, match=r'PostgreSQLKVBackend.*extra `pg`.*pip install "reactifact\[pg\]"'):
         PostgreSQLKVBackend("postgresql://host/database")
@@ -140,7 +139,7 @@ class TestWhatIsNoStore:
 
     def test_tables_of_another_program(self, dsn: str) -> None:
         ask(dsn, "CREATE SCHEMA reactifact")
-        ask(dsn, "CREATE TABLE reactifact._sessions (key text, value text)")
+        ask(dsn, "CREATE TABLE reactifact.sessions (key text, value text)")
         with pytest.raises(NotAStore, match=r"another program \(sessions\); choose another schema"):
             open_database(dsn)
 
