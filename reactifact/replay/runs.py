@@ -270,9 +270,7 @@ def _shown(value: Any) -> str:
 # -- one run in an interpreter of its own, with another order of sets --
 
 
-_PROGRAM = (
-    "import sys; sys.path[:] = {path!r}; from reactifact.replay.runs import serve; serve({order!r})"
-)
+_PROGRAM = "import sys; sys.path[:] = {path!r}; from reactifact.replay.runs import serve; serve({order!r})"
 _SHOWN = 2000
 
 
