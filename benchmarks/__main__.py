@@ -46,13 +46,13 @@ def _sizes(text: str) -> tuple[int, ...]:
     except ValueError:
         sizes = ()
     if not sizes or min(sizes) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no list of sizes such as 500,5000")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of sizes such as 500,5000")
     return sizes
 
 
 def _samples(text: str) -> int:
     if not text.isdigit() or int(text) < 2:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of samples; two or more are needed")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of samples; two or more are needed")
     return int(text)
 
 

@@ -63,7 +63,7 @@ class Agent:
         if self.concurrency_limit is not None and self.concurrency_limit < 1:
             raise ValueError(
                 f"agent {self.name!r}: concurrency_limit is a number of at least 1, "
-                f"not {self.concurrency_limit!r}; None is no limit"
+                f"not {self.concurrency_limit!r}; None means no limit"
             )
 
     def matching_triggers(self, event: Event, context: Context | None = None) -> list[Trigger]:

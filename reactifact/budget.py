@@ -40,7 +40,7 @@ class RunOutcome(StrEnum):
 
 
 class Budget(BaseModel):
-    """Limits of one turn; `None` is no limit.
+    """Limits of one turn; `None` means no limit.
 
     `max_runs` counts executions, `max_iterations` generations, `max_seconds` is a hard deadline,
     `max_tokens` and `max_cost` count what `resources.llm` reports. `max_tool_calls` is refused.

@@ -147,7 +147,7 @@ class CorrelatedConsume(BaseConsume):
     """Groups of artifacts that share a key: every required type there, no forbidden one.
 
     `key(data)` names the group of an artifact and must be hashable; `require_conditions` and
-    `forbid_conditions` map a type to a condition on its data: an artifact that fails it is no part of
+    `forbid_conditions` map a type to a condition on its data: an artifact that fails it is not part of
     the group. Wakes on an event of exactly a required type whose artifact is now a part of such a
     group, never on an event of a forbidden type, and not on a deletion. Subclasses count as parts.
 

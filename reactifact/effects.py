@@ -87,7 +87,7 @@ class Effects:
         return made
 
     def _is_there(self, artifact_id: str) -> bool:
-        """Whether an id is taken; effects ask for themselves, so this is no read of the produce."""
+        """Whether an id is taken; effects ask for themselves, so this is not a read of the produce."""
         return self.context.working.state.stored(artifact_id) is not None
 
     def create_once(self, data: BaseModel, *, id: str) -> Handle | None:

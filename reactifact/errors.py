@@ -55,7 +55,7 @@ class DamagedIndex(StoreError):
 class DamagedRef(StoreError):
     """A ref that is there and cannot be read; it is never taken for one that is absent.
 
-    `ref` is its full name, or `packed-refs` where what is damaged is no single line of that file.
+    `ref` is its full name, or `packed-refs` where what is damaged is not a single line of that file.
     """
 
     def __init__(self, ref: str, where: str, what: str, way_out: str) -> None:

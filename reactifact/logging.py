@@ -247,5 +247,5 @@ def _level(level: int | str) -> int:
         return level
     names = logging.getLevelNamesMapping()
     if level.upper() not in names:
-        raise ValueError(f"{level!r} is no log level: pass a number or one of {', '.join(names)}")
+        raise ValueError(f"{level!r} is not a log level: pass a number or one of {', '.join(names)}")
     return names[level.upper()]

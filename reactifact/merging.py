@@ -124,14 +124,14 @@ def per_field(**functions: ValueFunction) -> ModelFunction[Any]:
     """Return a merge function of a type that merges field by field.
 
     Fields without a function merge three-way; one that both sides changed differently leaves the
-    whole artifact in conflict. Raises, at the first merge, `TypeError` for a name that is no field.
+    whole artifact in conflict. Raises, at the first merge, `TypeError` for a name that is not a field.
     """
 
     def merge(base: M | None, ours: M, theirs: M) -> Any:
         unknown = functions.keys() - dict(ours).keys() - dict(theirs).keys() - type(ours).model_fields.keys()
         if unknown:
             raise TypeError(
-                f"per_field() of {type(ours).__qualname__} names {sorted(unknown)}, which are no fields of it"
+                f"per_field() of {type(ours).__qualname__} names {sorted(unknown)}, which it has not"
             )
         old, mine, other = ({} if side is None else dict(side) for side in (base, ours, theirs))
         result: dict[str, Any] = {}
@@ -464,7 +464,7 @@ class Combiner:
 
         `keeper` lends the fields that the class does not declare; without one it is `like`.
 
-        Raises `TypeError` for what is no model, `PayloadError` for one that cannot be stored.
+        Raises `TypeError` for what is not a model, `PayloadError` for one that cannot be stored.
         """
         if not isinstance(model, BaseModel):
             raise TypeError(
@@ -491,12 +491,12 @@ class Combiner:
 
 
 def check_policy(policy: Any) -> None:
-    """Refuse what is no policy. Raises `ValueError` for a text, `TypeError` for anything else."""
+    """Refuse what is not a policy. Raises `ValueError` for a text, `TypeError` for anything else."""
     if policy is None or policy in ("ours", "theirs") or callable(policy):
         return
     kind = ValueError if isinstance(policy, str) else TypeError
     raise kind(
-        f'policy={policy!r} is no policy of a merge: pass "ours", "theirs", or a function that gets '
+        f'policy={policy!r} is not a policy of a merge: pass "ours", "theirs", or a function that gets '
         f"each ConflictDetail"
     )
 

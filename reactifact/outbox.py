@@ -166,7 +166,7 @@ def actions(context: Context, status: Status | None = None) -> list[Artifact[Pen
 
 
 def delivery_of(state: State, ledger: Ledger, action_id: str) -> Delivery | None:
-    """Return the delivery of one action; `None` for an id that is no action of the branch."""
+    """Return the delivery of one action; `None` for an id that is not an action of the branch."""
     stored = state.stored(action_id)
     if stored is None or stored.meta.type_id != ACTION_TYPE:
         return None

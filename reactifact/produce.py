@@ -126,18 +126,18 @@ class Retries(NamedTuple):
     def checked(cls, name: str, count: int, errors: Errors, backoff: float, jitter: float) -> Retries:
         """Return the retries of a produce. Raises `ValueError` or `TypeError` naming what is wrong."""
         if isinstance(count, bool) or not isinstance(count, int):
-            raise TypeError(f"{name}: retries={count!r} is no number: pass how often to try again")
+            raise TypeError(f"{name}: retries={count!r} is not a number: pass how often to try again")
         if count < 0:
             raise ValueError(f"{name}: retries={count} is below 0: pass how often to try again, 0 for never")
         if not backoff >= 0:
-            raise ValueError(f"{name}: backoff={backoff!r} is no wait: pass seconds, 0 for none")
+            raise ValueError(f"{name}: backoff={backoff!r} is not a wait: pass seconds, 0 for none")
         if not 0 <= jitter <= 1:
-            raise ValueError(f"{name}: jitter={jitter!r} is no share of a wait: pass 0 to 1")
+            raise ValueError(f"{name}: jitter={jitter!r} is not a share of a wait: pass 0 to 1")
         kinds: tuple[Any, ...] = (errors,) if isinstance(errors, type) else tuple(errors)
         for kind in kinds:
             if not (isinstance(kind, type) and issubclass(kind, Exception)):
                 raise TypeError(
-                    f"{name}: retry_on holds {kind!r}, which is no class of Exception: a cancellation "
+                    f"{name}: retry_on holds {kind!r}, which is not a class of Exception: a cancellation "
                     f"and other BaseExceptions are never tried again"
                 )
         return cls(count, kinds, float(backoff), float(jitter))
@@ -233,13 +233,13 @@ class ProduceCall:
 
 
 def as_types(given: Types | None) -> tuple[type[BaseModel], ...]:
-    """Return one type or several as a tuple. Raises `TypeError` for what is no model class."""
+    """Return one type or several as a tuple. Raises `TypeError` for what is not a model class."""
     if given is None:
         return ()
     types: tuple[Any, ...] = (given,) if isinstance(given, type) else tuple(given)
     for kind in types:
         if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
-            raise TypeError(f"{kind!r} is no artifact type: pass a class that derives from BaseModel")
+            raise TypeError(f"{kind!r} is not an artifact type: pass a class that derives from BaseModel")
     return types
 
 

@@ -38,7 +38,7 @@ class Message:
 
     def __post_init__(self) -> None:
         if self.role not in ROLES:
-            raise ValueError(f"{self.role!r} is no role of a message: use one of {', '.join(ROLES)}")
+            raise ValueError(f"{self.role!r} is not a role of a message: use one of {', '.join(ROLES)}")
 
     @classmethod
     def system(cls, text: str) -> Message:

@@ -51,7 +51,7 @@ async def structured_llm(
     The JSON may stand in a code fence or between other text. An answer that does not fit is sent
     back with what is wrong, until the model was asked `attempts` times. `None` is the end of that,
     of any error of the provider, and of a context without a model; `on_error` hears of each. Raises
-    `ValueError` for fewer attempts than 1, `TypeError` for a schema that is no model class.
+    `ValueError` for fewer attempts than 1, `TypeError` for a schema that is not a model class.
     """
     if attempts < 1:
         raise ValueError(f"a model that is asked {attempts} times never answers: pass attempts=1 or more")

@@ -123,7 +123,7 @@ async def _to_bundle(source: Database, path: str) -> Moved:
         raise StoreError(f"{source.backend.location} holds nothing that could be exported")
     if os.path.lexists(path):
         if not is_bundle(path):
-            raise NotAStore(f"{path} is there and is no bundle; choose another name")
+            raise NotAStore(f"{path} is there and is not a bundle; choose another name")
         known = (await in_thread(BundleBackend, path)).refs()
         _refuse({name: oid for name, oid in known.items() if refs.get(name) != oid}, path)
         if known == refs:

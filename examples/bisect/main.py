@@ -57,7 +57,7 @@ async def run(path: str | None) -> None:
         assert total - expected == 10_00
 
         branches = BranchStore(store.database)
-        states = len(await branches.log(SESSION)) - 1  # the empty beginning is no state to look at
+        states = len(await branches.log(SESSION)) - 1  # the empty beginning is not a state to look at
         found = await branches.bisect(SESSION, balances)
         assert found is not None
         assert found.entry.record is not None

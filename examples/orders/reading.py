@@ -96,7 +96,7 @@ def _expected() -> str:
 
 
 def _records(lines: list[str], at: int, width: int) -> Iterator[tuple[int, list[str] | str]]:
-    """Yield each record with the number of its first line: its fields, or why it is no record.
+    """Yield each record with the number of its first line: its fields, or why it is not a record.
 
     A quote that is never closed swallows the rows behind it. So reading goes on at the line after
     the one where a broken record began, and the others are found again.

@@ -45,7 +45,7 @@ class Prepared:
 def prepare(operations: Iterable[Operation], working: WorkingCopy) -> list[Prepared]:
     """Encode every payload and check every id of a patch. Nothing is changed.
 
-    Raises `PayloadError`, `InvalidName`, or `TypeError` for what is no operation.
+    Raises `PayloadError`, `InvalidName`, or `TypeError` for what is not an operation.
     """
     prepared = []
     for operation in operations:
@@ -62,7 +62,7 @@ def prepare(operations: Iterable[Operation], working: WorkingCopy) -> list[Prepa
                 check_text(operation.target_id, "target id")
         else:
             raise TypeError(
-                f"{operation!r} is no operation: a patch holds Create, Update, Delete, Link and Unlink"
+                f"{operation!r} is not an operation: a patch holds Create, Update, Delete, Link and Unlink"
             )
         encode_name(prepared[-1].artifact_id)
     return prepared

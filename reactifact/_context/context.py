@@ -210,15 +210,15 @@ class Context:
         return state.roots.outbox is not None or bool(state.intents)
 
     def mark_dispatched(self, id: str) -> Artifact[PendingAction] | None:
-        """Record that an action was delivered; `None` for an id that is no action."""
+        """Record that an action was delivered; `None` for an id that is not an action."""
         return delivery.mark(self.commits.working, id, "dispatched", None, self.resources.clock.now())
 
     def mark_failed(self, id: str, error: str | None = None) -> Artifact[PendingAction] | None:
-        """Record that a delivery failed; `None` for an id that is no action."""
+        """Record that a delivery failed; `None` for an id that is not an action."""
         return delivery.mark(self.commits.working, id, "failed", error, self.resources.clock.now())
 
     def retry_action(self, id: str) -> Artifact[PendingAction] | None:
-        """Let a failed action be delivered again; `None` for an id that is no action.
+        """Let a failed action be delivered again; `None` for an id that is not an action.
 
         Raises `ValueError` for one that was dispatched: a resend is a new key.
         """

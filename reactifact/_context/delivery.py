@@ -126,7 +126,7 @@ def mark(
     *,
     owed: list[str] | None = None,
 ) -> Artifact[PendingAction] | None:
-    """Stage the outcome of a delivery in the ledger; `None` for an id that is no action.
+    """Stage the outcome of a delivery in the ledger; `None` for an id that is not an action.
 
     `status` is `dispatched`, `failed`, or `pending` for an attempt that was interrupted.
     """

@@ -177,4 +177,4 @@ def _record(commits: Committer, operation: Operation) -> dict[str, Any]:
     if isinstance(operation, Delete):
         is_gone = name is None or commits.line.state.stored(name) is None
         return {"type": "delete", "artifact_id": name, **({} if is_gone else {"applied": False})}
-    raise TypeError(f"{type(operation).__name__} is no operation that can be logged")
+    raise TypeError(f"{type(operation).__name__} is not an operation that can be logged")

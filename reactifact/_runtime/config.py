@@ -95,7 +95,7 @@ class Wiring:
     def register(self, agent: Agent) -> None:
         """Add an agent. Raises `TypeError` for anything else."""
         if not isinstance(agent, Agent):
-            raise TypeError(f"{agent!r} is no agent: pass an Agent (see create_agent)")
+            raise TypeError(f"{agent!r} is not an agent: pass an Agent (see create_agent)")
         self.agents.append(agent)
         self.context.line.is_watched = True  # from now on each event counts, of one kind or not
 

@@ -131,7 +131,7 @@ def _encoded(stored: Stored, state: State, like: Encoded) -> Encoded:
 def _merged(base: Encoded | None, theirs: Encoded, mine: Encoded) -> Encoded | None:
     """Return what both patches together make of an artifact, `None` where they disagree.
 
-    Both changing one field to the same value is no agreement: each may have added one to it.
+    Both changing one field to the same value is not an agreement: each may have added one to it.
     """
     if theirs.type_id != mine.type_id:
         return None

@@ -53,7 +53,7 @@ def named_branch(database: Database, text: str, session: str | None = None) -> H
     head = parse_head(database, text) if session is None else find_head(database, session, text)
     if head.is_ledger:
         raise UnknownRevision(
-            f"{head.name} is the ledger of session {head.session!r}, what was delivered: it is no branch"
+            f"{head.name} is the ledger of session {head.session!r}, what was delivered: it is not a branch"
         )
     return head
 

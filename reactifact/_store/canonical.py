@@ -112,7 +112,7 @@ def _object(value: dict[Any, Any], depth: int) -> str:
     nested = False
     for key, item in value.items():
         if not isinstance(key, str):
-            raise TypeError(f"the key {key!r} is no string")
+            raise TypeError(f"the key {key!r} is not a string")
         if isinstance(item, _CONTAINERS):
             nested = True
     if not nested and len(value) > _FEW:

@@ -88,7 +88,7 @@ def decode_name(name: str, *, suffix: str = "") -> str | None:
         except ValueError:
             pass  # not UTF-8, or empty: the error below says what is wrong with the name itself
     raise InvalidName(
-        f"{_shortened(name)} is no name that reactifact writes: it was put there by another program; "
+        f"{_shortened(name)} is not a name that reactifact writes: it was put there by another program; "
         f"move it away, or look it up by its id"
     )
 
@@ -161,7 +161,7 @@ def _escape(match: re.Match[str]) -> str:
 
 def _checked(text: str) -> bytes:
     if not text:
-        raise InvalidName("'' is no id: an id or a name must not be empty; give it at least one character")
+        raise InvalidName("'' is not an id: an id or a name must hold at least one character")
     if len(text) > MAX_ID_CHARACTERS:
         raise InvalidName(
             f"{_shortened(text)} is too long for an id or a name: {len(text)} characters, at most "
@@ -171,8 +171,8 @@ def _checked(text: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError as error:
         raise InvalidName(
-            f"{_shortened(text)} is no id: the lone surrogate at position {error.start} cannot be written "
-            f"as UTF-8; decode the text correctly where it comes from, or replace that character"
+            f"{_shortened(text)} is not an id: the lone surrogate at position {error.start} cannot be "
+            f"written as UTF-8; decode the text correctly where it comes from, or replace that character"
         ) from error
 
 

@@ -232,7 +232,7 @@ def check_durability(durability: Durability) -> Durability:
 def check_oid(oid: Oid) -> None:
     """Refuse what is not forty lower-case hex digits. Raises `StoreError`."""
     if not _OID.fullmatch(oid):
-        raise StoreError(f"{oid!r} is no object id: forty lower-case hex digits are expected")
+        raise StoreError(f"{oid!r} is not an object id: forty lower-case hex digits are expected")
 
 
 def check_objects(objects: Mapping[Oid, GitObject], max_object: int | None = None) -> None:

@@ -343,7 +343,7 @@ def report_from_json(text: str | bytes) -> AuditReport:
     except (KeyError, TypeError, ValueError) as error:
         cause = f"it has no {error}" if isinstance(error, KeyError) else str(error)
         raise ValueError(
-            f"this is no audit report ({cause}): give the JSON that `reactifact audit --json` printed"
+            f"this is not an audit report ({cause}): give the JSON that `reactifact audit --json` printed"
         ) from error
 
 

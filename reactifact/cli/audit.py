@@ -105,7 +105,7 @@ def verify(
     """Check every hash, commit and relation of a report that `audit --json` printed.
 
     Every object read is hashed again. A compaction since then is followed, and what it folded is
-    said. Exit code 1 with the first difference, 2 for a file that is no report.
+    said. Exit code 1 with the first difference, 2 for a file that is not a report.
 
     \b
     --json: {what: "verify", ok, differences: [...], notes: [...], entries}

@@ -79,7 +79,7 @@ def open_store(
     is false; `ValueError` for a backend that does not exist.
     """
     if backend not in BACKENDS:
-        raise ValueError(f"{backend!r} is no backend of the command line: use {', '.join(BACKENDS)}")
+        raise ValueError(f"{backend!r} is not a backend of the command line: use {', '.join(BACKENDS)}")
     is_sqlite = backend == "sqlite" or (backend == "auto" and os.fspath(path).endswith(SQLITE_SUFFIXES))
     if is_sqlite:
         return SQLiteKVBackend(path, create=create, read_only=read_only)
@@ -89,7 +89,7 @@ def open_store(
 def without_password(place: str) -> str:
     """Return a path as it is, a DSN without its password and its parameters, which may hold one too.
 
-    Of an address that is no store's nothing is repeated.
+    Of an address that is not a store's nothing is repeated.
     """
     if not is_dsn(place):
         return place if address_kind(place) is None else "that address"
@@ -308,7 +308,9 @@ def load_line(database: Database, head: Head) -> Branch:
     """Return the branch behind a head. Raises `UnknownRevision` for a ledger."""
     line = None if head.is_ledger else Branch.load(database, head.session, head.branch)
     if line is None:
-        raise UnknownRevision(f"{head.name} is no branch with a state: it is a ledger, or was just deleted")
+        raise UnknownRevision(
+            f"{head.name} is not a branch with a state: it is a ledger, or was just deleted"
+        )
     return line
 
 

@@ -170,7 +170,7 @@ class _CommitCheck:
         if new is None:
             return  # that its bookkeeping went with it is seen where that changed
         name = "/".join(path)
-        self.require(len(path) == 2 + _PLACE_IN_FOLDER, f"{name} is no path of a payload")
+        self.require(len(path) == 2 + _PLACE_IN_FOLDER, f"{name} is not a path of a payload")
         entry = lookup(self.database, self.roots.meta, path[2:])
         self.require(entry is not None, f"the payload {name} has no bookkeeping")
         assert entry is not None
@@ -231,7 +231,7 @@ class _CommitCheck:
         if path[-1] == TRIMMED_FILE:
             return
         name = "/".join(path)
-        self.require(len(path) == _PLACE_IN_FOLDER + 2, f"versions/{name} is no path of a kept version")
+        self.require(len(path) == _PLACE_IN_FOLDER + 2, f"versions/{name} is not a path of a kept version")
         folder = path[:-1]
         found = lookup(self.database, self.roots.versions, (*folder, "meta.json"))
         payload = lookup(self.database, self.roots.versions, (*folder, "payload.json"))
@@ -250,7 +250,7 @@ class _CommitCheck:
             path == file_path(intent.action_id), f"the wait for {intent.action_id!r} stands elsewhere"
         )
         entry = lookup(self.database, self.roots.meta, file_path(intent.action_id))
-        self.require(entry is not None, f"{intent.action_id!r} is waited for and is no artifact")
+        self.require(entry is not None, f"{intent.action_id!r} is waited for and is not an artifact")
         assert entry is not None
         self.require(
             self._decoded(entry.oid).content_hash == intent.intent,

@@ -42,7 +42,7 @@ def bundled_recording(database: Database) -> bytes | None:
 
 
 def bundled_versions(database: Database) -> dict[str, Any] | None:
-    """Return the versions noted in an opened bundle, or `None` for what is no bundle of ours."""
+    """Return the versions noted in an opened bundle, or `None` for what is not a bundle of ours."""
     data = _file(database, VERSIONS_FILE)
     found: Any = None if data is None else canonical.decode(data)
     return found if isinstance(found, dict) else None
@@ -184,7 +184,7 @@ def load(path: str | os.PathLike[str]) -> list[Call]:
     """Return the calls of a recording in order; a last line that a crash cut off is left out.
 
     Of a bundle it is the recording that it carries. Raises `FileNotFoundError`, and `ValueError`,
-    naming the line, for what is no recording.
+    naming the line, for what is not a recording.
     """
     if is_bundle(path):
         enclosed = bundled_recording(Database(BundleBackend(path)))
@@ -212,7 +212,7 @@ def parse(data: bytes, name: str | bytes) -> list[Call]:
                 raise ValueError(f"format {line['format']} is newer than {FORMAT}, which is read here")
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(
-                f"line {number} of {name!r} is no recorded model call ({error}); "
+                f"line {number} of {name!r} is not a recorded model call ({error}); "
                 f"give a file that ReplayLLM(mode='record') wrote"
             ) from error
         calls.append(Call(key, model, answer))
@@ -293,7 +293,7 @@ class ReplayLLM(NotingLLM):
     the `model` given here; headers, and values of `extra` under names such as `api_key`, are neither
     compared nor written. Streaming is passed through unrecorded, and refused on replay.
 
-    Raises `ValueError` for recording without `inner` and for a file that is no recording,
+    Raises `ValueError` for recording without `inner` and for a file that is not a recording,
     `FileNotFoundError` for a replay without one, `ReplayMiss` for a call that is not (or no longer)
     recorded.
     """

@@ -423,7 +423,7 @@ async def trace_run(build: Build, recording: str | None, resources_factory: Reso
     context = made if isinstance(made, Context) else getattr(made, "context", None)
     if not isinstance(context, Context):
         raise TypeError(
-            f"build returned {type(made).__name__}, which is no context: return the Context of the run, "
+            f"build returned {type(made).__name__}, which is not a context: return the Context of the run, "
             f"or its Runtime or Session"
         )
     return Trace.of(context)

@@ -202,7 +202,7 @@ class BackendConformance:
     def test_a_ref_never_points_at_nothing(self, backend: ObjectBackend) -> None:
         with pytest.raises(MissingObject, match=ABSENT):
             backend.write({}, [RefUpdate(MAIN, None, ABSENT)])
-        with pytest.raises(StoreError, match="no object id"):
+        with pytest.raises(StoreError, match="not an object id"):
             backend.write({}, [RefUpdate(MAIN, None, "main")])
         assert backend.refs() == {}
 

@@ -38,7 +38,7 @@ def golden(source: Context | Session) -> dict[str, Any]:
     message, operations, reads, writes), `deliveries`. Left out are the times and ids of commits, the
     times of artifacts, and the `transient_fields` of models. Random ids of artifacts become `<id 1>`,
     `<id 2>` ... everywhere they stand, also in data; other data is shown as it is. Raises `TypeError`
-    for what is no context and no session.
+    for what is neither a context nor a session.
     """
     context = source.context if isinstance(source, Session) else source
     if not isinstance(context, Context):
@@ -87,7 +87,7 @@ class GoldenFiles:
         """Compare a session with the file `<name>.json`, or write it.
 
         Raises `AssertionError` with a unified diff where they differ, where there is no file, or where
-        two checks of one run would write different contents; `ValueError` for a name that is no plain
+        two checks of one run would write different contents; `ValueError` for a name that is not a plain
         file name.
         """
         __tracebackhide__ = True
@@ -109,7 +109,7 @@ class GoldenFiles:
             )
 
     def path(self, name: str) -> Path:
-        """Return the file of a name. Raises `ValueError` for one that is no plain file name."""
+        """Return the file of a name. Raises `ValueError` for one that is not a plain file name."""
         if not _NAME.fullmatch(name):
             raise ValueError(
                 f"{name!r} cannot name a golden file: use letters, digits, '_', '-' and '.', no folders"

@@ -120,7 +120,7 @@ def _private(written: BaseModel, back: BaseModel) -> Difference | None:
     theirs = back.__pydantic_private__ or {}
     for name, value in (written.__pydantic_private__ or {}).items():
         other = theirs.get(name, MISSING)
-        # A lock or a client that the class makes anew for each instance is no data.
+        # A lock or a client that the class makes anew for each instance is not data.
         if type(value) is type(other) and _compares_by_identity(type(value)):
             continue
         found = difference(value, other)

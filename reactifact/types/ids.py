@@ -85,7 +85,7 @@ def parse(text: str, find: Callable[[str], Any]) -> Any:
     """Return the type that a text form stands for.
 
     `find` gives what a name stands for; only classes and the forms of `typing` are taken. Raises
-    `ValueError` for a text that is no such form, whatever `find` raises, and whatever the generic
+    `ValueError` for a text that is not such a form, whatever `find` raises, and whatever the generic
     raises when it does not take the arguments.
     """
     reader = _Reader(text, find)
@@ -226,11 +226,13 @@ def register(
 
     A class of the same module and name, as a reload or a notebook cell makes it, is the same model.
     Raises `ValueError` when another model holds the id or an alias, `InvalidName` for an id that
-    cannot be stored, and `TypeError` for what is no pydantic model.
+    cannot be stored, and `TypeError` for what is not a pydantic model.
     """
     given: Any = model  # callers without a type checker pass anything
     if not (isinstance(given, type) and issubclass(given, BaseModel)):
-        raise TypeError(f"{model!r} cannot be registered: it is no pydantic model; pass a BaseModel subclass")
+        raise TypeError(
+            f"{model!r} cannot be registered: it is not a pydantic model; pass a BaseModel subclass"
+        )
     if isinstance(aliases, str):
         raise TypeError(f"aliases={aliases!r} is one text; pass a list of ids: aliases=[{aliases!r}]")
     spec = TypeSpec(
@@ -331,7 +333,7 @@ def own_type_id(model: type[BaseModel]) -> str | None:
 
 
 def generic_parts(model: type[BaseModel]) -> tuple[type[BaseModel] | None, tuple[Any, ...]]:
-    # Own metadata only: a plain subclass of `Box[int]` inherits it and is no parametrisation.
+    # Own metadata only: a plain subclass of `Box[int]` inherits it and is not a parametrisation.
     metadata = model.__dict__.get("__pydantic_generic_metadata__") or {}
     return metadata.get("origin"), metadata.get("args", ())
 

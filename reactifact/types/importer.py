@@ -52,13 +52,13 @@ def limit_imports(packages: Iterable[str] | None) -> tuple[str, ...] | None:
 
     `"shop"` allows `shop` and everything below it, not `shopping`; an empty list allows nothing, `None`
     everything (as it is when a program starts). The limit holds for the whole process, for modules that
-    are imported already as for those that are not: another library's model is no type of yours because
+    are imported already as for those that are not: another library's model is not a type of yours because
     some module uses it. Models that were registered, that carry the id as their own `TYPE_ID`, or that
     this process has used itself need no import and stay known; so do reactifact's own models, those of
     the script that runs as `__main__`, and plain value types as arguments of generics.
 
     Importing `shop.models` imports `shop` first, as Python does. Raises `TypeError` for one text in
-    place of a list, `ValueError` for what is no name of a package.
+    place of a list, `ValueError` for what is not a name of a package.
     """
     global _allowed
     if isinstance(packages, str):
@@ -69,7 +69,9 @@ def limit_imports(packages: Iterable[str] | None) -> tuple[str, ...] | None:
     names: tuple[Any, ...] = wanted or ()  # callers without a type checker pass anything
     for name in names:
         if not isinstance(name, str) or not all(part.isidentifier() for part in name.split(".")):
-            raise ValueError(f"{name!r} is no name of a package: give names such as 'shop' or 'shop.models'")
+            raise ValueError(
+                f"{name!r} is not a name of a package: give names such as 'shop' or 'shop.models'"
+            )
     before, _allowed = _allowed, wanted
     return before
 
@@ -134,7 +136,7 @@ def loaded_object(name: str) -> Any:
 def has_file(module_name: str) -> bool:
     """Tell whether a module was read from a file, which another process can read too."""
     file = getattr(sys.modules.get(module_name), "__file__", None)
-    return file is not None and not file.startswith("<")  # `<stdin>` is no file
+    return file is not None and not file.startswith("<")  # `<stdin>` is not a file
 
 
 @lru_cache(maxsize=4096)

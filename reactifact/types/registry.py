@@ -123,7 +123,7 @@ def resolve(type_id: str) -> type[BaseModel]:
     """Return the model behind a type id.
 
     Raises `TypeNotFoundError` when there is none in this process, when the name leads to something
-    that is no pydantic model, or out of what `limit_imports` allows.
+    that is not a pydantic model, or out of what `limit_imports` allows.
     """
     spec = registry.by_name.get(type_id)
     if spec is not None:
@@ -217,7 +217,7 @@ def revision_of(model: type[BaseModel]) -> str:
     """Return the schema revision of `model`: the registered one, else a hash of its schema.
 
     The hash covers names, types and constraints of the stored fields, not titles, descriptions and
-    aliases, so that a better docstring is no new revision.
+    aliases, so that a better docstring is not a new revision.
     """
     registered = registered_revision(model)
     if registered is not None:

@@ -161,7 +161,7 @@ async def test_json_and_back(place: Place, tmp_path: Path) -> None:
     assert report_from_json(text) == report
     assert json.loads(report_to_json(report, indent=None)) == record
     for bad in ("nonsense", "[]", "{}", '{"format": 99}'):
-        with pytest.raises(ValueError, match="no audit report"):
+        with pytest.raises(ValueError, match="not an audit report"):
             report_from_json(bad)
 
 

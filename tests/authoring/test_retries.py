@@ -389,11 +389,11 @@ async def test_jitter_shortens_a_wait_by_at_most_its_share(context: Context, clo
     ("options", "error", "message"),
     [
         ({"retries": -1}, ValueError, "below 0"),
-        ({"retries": "3"}, TypeError, "no number"),
+        ({"retries": "3"}, TypeError, "not a number"),
         ({"retries": 1, "backoff": -1}, ValueError, "backoff"),
         ({"retries": 1, "jitter": 2}, ValueError, "jitter"),
         ({"retries": 1, "retry_on": BaseException}, TypeError, "cancellation"),
-        ({"retries": 1, "retry_on": ["OSError"]}, TypeError, "no class of Exception"),
+        ({"retries": 1, "retry_on": ["OSError"]}, TypeError, "not a class of Exception"),
     ],
 )
 def test_wrong_options_are_refused_at_once(

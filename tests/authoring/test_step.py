@@ -76,7 +76,7 @@ def test_it_is_an_attribute_of_the_package_beside_the_pinned_names() -> None:
     [
         ({"produces": Answer, "consumes": []}, ValueError, "consumes nothing"),
         ({"produces": [], "consumes": Question}, ValueError, "produces nothing"),
-        ({"produces": Answer, "consumes": [int]}, TypeError, "no artifact type"),
+        ({"produces": Answer, "consumes": [int]}, TypeError, "not an artifact type"),
         (
             {"produces": Answer, "consumes": Consume(Question), "condition": lambda found: True},
             ValueError,

@@ -66,5 +66,5 @@ def test_what_is_no_report(run, store, tmp_path):
     file.write_text("[]")
     found = run("verify", store, file)
     assert (found.code, found.out) == (2, "")
-    assert "no audit report" in found.err
+    assert "not an audit report" in found.err
     assert run("verify", store, tmp_path / "absent.json").code == 2

@@ -129,7 +129,7 @@ def test_what_cannot_be_bundled(run, store, tmp_path):
     assert absent.code == 2
     (tmp_path / "bad").write_text("{}\n")
     assert (
-        "no recorded model call"
+        "not a recorded model call"
         in run("bundle", store, "user-1", "-o", out, "--recording", tmp_path / "bad").err
     )
     assert run("bundle", store, "user-1", "-o", tmp_path / "no" / "folder").code == 2

@@ -95,7 +95,7 @@ def test_the_only_branch_of_a_session_without_main_is_taken_and_of_several_none(
     assert "session 's' has no line of its own; branches it has: 'a', 'b'" in found.err
 
 
-# -- what cannot be read, and what is no session's ------------------------------------------------
+# -- what cannot be read, and what is not a session's ------------------------------------------------
 
 
 def test_one_bad_branch_hides_neither_its_session_nor_the_store(run: Any, shop: Path) -> None:

@@ -122,7 +122,7 @@ def test_which_store_a_path_means(tmp_path, name, backend, kind):
 
 
 def test_what_open_store_refuses(tmp_path):
-    with pytest.raises(ValueError, match="'redis' is no backend"):
+    with pytest.raises(ValueError, match="'redis' is not a backend"):
         open_store(tmp_path / "x", "redis")
     with pytest.raises(NotAStore):
         open_store(tmp_path / "x.git", create=False)

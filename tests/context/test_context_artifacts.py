@@ -75,7 +75,7 @@ def test_update_counts_a_version_and_queues_one_event() -> None:
     assert artifact.created_at == created < artifact.updated_at
     assert artifact.history == [Note(text="a")]
     assert kinds(context)[1:] == [(EventType.ARTIFACT_UPDATED, "n")]
-    assert context.version == 0  # a direct change is no commit that counts
+    assert context.version == 0  # a direct change is not a commit that counts
 
 
 def test_update_with_equal_data_does_nothing() -> None:

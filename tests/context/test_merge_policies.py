@@ -217,8 +217,8 @@ def test_what_a_policy_raises_reaches_the_caller_and_nothing_is_applied() -> Non
 @pytest.mark.parametrize(
     ("policy", "error", "match"),
     [
-        ("mine", ValueError, "'mine' is no policy"),
-        (3, TypeError, "3 is no policy"),
+        ("mine", ValueError, "'mine' is not a policy"),
+        (3, TypeError, "3 is not a policy"),
         (lambda detail: {"text": "x"}, TypeError, "the policy returned"),
         (lambda detail: "mine", TypeError, "the policy returned 'mine'"),
         (lambda detail: Note(extra={"x": float("nan")}), PayloadError, "NaN|nan"),

@@ -578,7 +578,7 @@ def change(place: Path, statement: str) -> list[Any]:
 
 
 def test_row_no_database(tmp_path: Path) -> None:
-    """the SQLite file is no database → `NotAStore`: choose another path"""
+    """the SQLite file is not a database → `NotAStore`: choose another path"""
     place = tmp_path / "state.db"
     text = "no database at all, but long enough to be looked at as one" * 20
     place.write_text(text)

@@ -76,7 +76,7 @@ async def test_each_action_is_sent_once_in_order_and_marked(place: Place) -> Non
             assert found.dispatched_at.utcoffset() is not None
             assert found.payload == {"item": f"item {name}"}
         assert context.pending_actions() == []
-        assert context.version == 3  # deliveries are no commits of the branch
+        assert context.version == 3  # deliveries are not commits of the branch
 
 
 async def test_the_dispatcher_gets_the_context_and_the_pending_artifact() -> None:

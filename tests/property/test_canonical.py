@@ -66,7 +66,7 @@ def test_lone_surrogates_and_foreign_values_are_refused() -> None:
     with pytest.raises(ValueError, match="surrogate"):
         canonical.encode({"a": ["\ud800"]})
     wrong: Any = {1: "a"}
-    with pytest.raises(TypeError, match="key 1 is no string"):
+    with pytest.raises(TypeError, match="key 1 is not a string"):
         canonical.encode({"a": wrong})
     wrong = {"a": object()}
     with pytest.raises(TypeError, match="not JSON serializable"):

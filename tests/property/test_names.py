@@ -138,7 +138,7 @@ def test_usual_ids_stay_readable(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "cause"),
     [
-        ("", "must not be empty"),
+        ("", "must hold at least one character"),
         ("a\ud800b", "lone surrogate at position 1"),
         ("x" * 4097, "4097 characters"),
     ],

@@ -63,7 +63,7 @@ async def test_the_status_follows_what_belongs_to_the_owner() -> None:
     context.create(Query(query_id="7"), id="first")
     context.create(Query(query_id="8"), id="second")
     await run.arun()
-    assert context.version == 0  # the same status is no change
+    assert context.version == 0  # the same status is not a change
     context.create(Part(query_id="7"))
     await run.arun()
     assert (status(context, "first"), status(context, "second")) == ("working", "new")

@@ -131,7 +131,7 @@ async def test_what_is_no_recording(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
     for text in ('{"a": 1}\n', "nonsense\n{}\n", "\n\n"):
         path.write_text(text)
-        with pytest.raises(ValueError, match=r"line 1 of .* is no recorded model call"):
+        with pytest.raises(ValueError, match=r"line 1 of .* is not a recorded model call"):
             ReplayLLM(path)
     with pytest.raises(FileNotFoundError):
         ReplayLLM(tmp_path / "absent.jsonl")

@@ -114,7 +114,7 @@ async def test_bad_input() -> None:
     async def nothing(resources: RuntimeResources) -> None:
         return None
 
-    with pytest.raises(TypeError, match="which is no context"):
+    with pytest.raises(TypeError, match="which is not a context"):
         await verify_run(nothing)
 
 

@@ -87,7 +87,7 @@ async def test_defaults_come_from_class_attributes() -> None:
 
 
 def test_what_makes_no_sense_is_refused() -> None:
-    with pytest.raises(ValueError, match="no artifact type"):
+    with pytest.raises(ValueError, match="has no artifact type"):
         Consume()
     with pytest.raises(ValueError, match="meaningless"):
         Consume(Note, debounce=True, wakes=False)
@@ -354,7 +354,7 @@ def test_register_and_agents() -> None:
     runtime = Runtime(Context(), [first])
     runtime.register(second)
     assert runtime.agents == [first, second]
-    with pytest.raises(TypeError, match="no agent"):
+    with pytest.raises(TypeError, match="not an agent"):
         runtime.register(Kick())  # type: ignore[arg-type]
 
 

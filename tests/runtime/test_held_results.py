@@ -86,7 +86,7 @@ async def test_better_4_a_retry_runs_only_what_failed_and_commits_as_a_whole(lim
     assert [found.data.text for found in context.list_artifacts(Answer)] == ["one q", "two q", "three q"]
     assert context.pending_events() == []
     assert runtime.last_stats is not None
-    assert runtime.last_stats.runs == 1  # what was held is no run of this turn
+    assert runtime.last_stats.runs == 1  # what was held is not a run of this turn
 
 
 async def test_better_4_held_results_are_saved_beside_the_queue(place: Place) -> None:

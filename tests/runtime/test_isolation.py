@@ -84,7 +84,7 @@ def bad_agents() -> dict[str, Agent]:
         "a condition": acting(lambda call: None, Consume(Question, fail)),
         "a key of a join": acting(lambda call: None, JoinConsume(Question, Order, key=fail)),
         "an overridden run": Overridden(),
-        "a result that is no patch": StrangeResult(),
+        "a result that is not a patch": StrangeResult(),
     }
 
 

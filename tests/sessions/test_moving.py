@@ -158,7 +158,7 @@ async def test_places_that_are_something_else(tmp_path: Path) -> None:
     with pytest.raises(NotAStore, match=r"notes\.txt"):
         await export_store(source, text)
     (tmp_path / "x.bundle").write_text("mine\n")
-    with pytest.raises(NotAStore, match="is no bundle"):
+    with pytest.raises(NotAStore, match="is not a bundle"):
         await export_store(source, tmp_path / "x.bundle")
     with pytest.raises(NotAStore, match="there is nothing at"):
         await export_store(tmp_path / "absent.git", tmp_path / "y.git")

@@ -454,7 +454,7 @@ async def test_sessions_of_one_store_run_side_by_side(place: Place) -> None:
         fsck(place.path)
 
 
-# -- what is no store ---------------------------------------------------------------------------------
+# -- what is not a store ---------------------------------------------------------------------------------
 
 
 def test_what_is_no_store_is_refused(tmp_path: Any) -> None:

@@ -647,7 +647,7 @@ class TestReading:
             backend.read_many([oid])
 
     def test_an_id_that_is_none_is_refused(self, path: Path) -> None:
-        with pytest.raises(StoreError, match="no object id"):
+        with pytest.raises(StoreError, match="not an object id"):
             GitBackend(path).read_many(["main"])
 
     def test_nothing_stays_open(self, path: Path) -> None:

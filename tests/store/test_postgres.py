@@ -116,7 +116,7 @@ def test_stores_of_two_schemas_know_nothing_of_each_other(dsn: str) -> None:
         assert one.refs() == {MAIN: oid}
     one.close()
     other.close()
-    with pytest.raises(ValueError, match="no name for a schema"):
+    with pytest.raises(ValueError, match="not a name for a schema"):
         PostgreSQLKVBackend(dsn, schema='x"; DROP SCHEMA reactifact')
 
 

@@ -90,7 +90,7 @@ async def test_deliveries_show_how_they_went() -> None:
         },
     ]
     [action, _] = [found for found in shown["artifacts"] if found["type"] == "PendingAction"]
-    assert list(action["versions"]) == ["0"]  # a delivery is no new version of the intent
+    assert list(action["versions"]) == ["0"]  # a delivery is not a new version of the intent
     assert action["versions"]["0"]["payload"] == {"item": "a"}
     assert "status" not in action["versions"]["0"]
     loaded = await store.load_session("s")

@@ -309,5 +309,5 @@ def test_it_writes_to_stderr_by_default(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_an_unknown_level_is_refused_by_name() -> None:
-    with pytest.raises(ValueError, match="'LOUD' is no log level"):
+    with pytest.raises(ValueError, match="'LOUD' is not a log level"):
         configure_logging("LOUD")

@@ -32,7 +32,7 @@ def test_each_role_has_a_factory(role: str) -> None:
 
 
 def test_another_role_is_refused() -> None:
-    with pytest.raises(ValueError, match="'robot' is no role"):
+    with pytest.raises(ValueError, match="'robot' is not a role"):
         Message("robot", "text")
 
 

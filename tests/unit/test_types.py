@@ -133,7 +133,7 @@ def test_a_type_id_that_is_registered_for_another_model_is_refused() -> None:
 
 def test_what_cannot_be_registered_is_refused() -> None:
     wrong: Any = NoModel
-    with pytest.raises(TypeError, match="no pydantic model"):
+    with pytest.raises(TypeError, match="not a pydantic model"):
         types.register(wrong)
     with pytest.raises(InvalidName):
         types.register(Order, type_id="")

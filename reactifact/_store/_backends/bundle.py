@@ -288,7 +288,7 @@ def decode_bundle(
     """
     end = data.find(b"\n\n")
     if data[: len(SIGNATURES[0])] not in SIGNATURES or end < 0:
-        raise NotAStore(f"{location} is no git bundle; give the file that `reactifact bundle` wrote")
+        raise NotAStore(f"{location} is not a git bundle; give the file that `reactifact bundle` wrote")
     refs: dict[str, Oid] = {}
     for line in data[len(SIGNATURES[0]) : end].split(b"\n"):
         if line.startswith(b"@") and line != b"@object-format=sha1":
@@ -305,7 +305,7 @@ def decode_bundle(
             continue
         match = _LINE.fullmatch(line)
         if match is None:
-            raise NotAStore(f"{location} is damaged: {line[:60]!r} is no ref; copy it again")
+            raise NotAStore(f"{location} is damaged: {line[:60]!r} is not a ref; copy it again")
         refs[match[2].decode(errors="replace")] = match[1].decode()
     try:
         objects = unpack(data[end + 2 :], max_object=max_object, max_total=max_total)
@@ -349,7 +349,7 @@ def write_bundle(
 class BundleBackend(MemoryBackend):
     """A bundle read as a store: everything is in memory, nothing can be written.
 
-    Raises `NotAStore` for a file that is no bundle or is damaged, `ObjectTooLarge` for one that says that
+    Raises `NotAStore` for a file that is not a bundle or is damaged, `ObjectTooLarge` for one that says that
     an object has more than `max_object` bytes, or all of them more than `max_total`.
     """
 

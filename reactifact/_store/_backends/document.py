@@ -52,14 +52,14 @@ def new_document(session: str, refs: Mapping[str, Oid], objects: Mapping[Oid, st
 def checked_document(document: Mapping[str, Any], where: str) -> Document:
     """Return a document in today's format.
 
-    Raises `NotAStore` for what is no document of ours, `FormatTooNew`, and `StoreError` for an older
+    Raises `NotAStore` for what is not a document of ours, `FormatTooNew`, and `StoreError` for an older
     format that no step leads on from.
     """
     version = document.get("format_version")
     found = current_document(document, version, FORMAT_VERSION, where) if type(version) is int else {}
     if not isinstance(found.get("objects"), dict) or not isinstance(found.get("refs"), dict):
         raise NotAStore(
-            f"{where} is no document of this version; if an earlier reactifact wrote it, bring it over with "
+            f"{where} is not a document of this version; if an earlier one wrote it, bring it over with "
             f"`reactifact import`"
         )
     return found
@@ -140,7 +140,7 @@ def _tree_data(text: str) -> bytes:
     for line in text.split("\n") if text else ():
         match = _LINE.fullmatch(line)
         if match is None:
-            raise ValueError(f"{line!r} is no line of a tree")
+            raise ValueError(f"{line!r} is not a line of a tree")
         entries[match[3]] = TreeEntry(int(match[1], 8), match[2])
     return encode_tree(entries)
 
@@ -243,7 +243,7 @@ class DocumentBackend:
     def lock(self, name: str, *, wait: float = 0.0) -> Iterator[ThreadLock]:
         """Hold the named lock for the length of a `with`, against the threads of this process.
 
-        Raises `SessionBusy`, naming the holder, when it is not had within `wait` seconds.
+        Raises `SessionBusy`, naming the holder, when it is not free within `wait` seconds.
         """
         with self._locks.hold(name, wait) as lock:
             yield lock

@@ -176,7 +176,7 @@ class MemoryBackend:
     def lock(self, name: str, *, wait: float = 0.0) -> Iterator[ThreadLock]:
         """Hold the named lock for the length of a `with`.
 
-        Raises `SessionBusy`, naming the holder, when it is not had within `wait` seconds.
+        Raises `SessionBusy`, naming the holder, when it is not free within `wait` seconds.
         """
         with self._locks.hold(name, wait) as lock:
             yield lock

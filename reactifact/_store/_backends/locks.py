@@ -211,7 +211,7 @@ class FileLock:
         self._released = True
         try:
             if unlink and _is_still_at(self.descriptor, self.path):  # what another has there is theirs
-                # Where it may not be removed (any more) it stays: an unlocked file is no lock, and an
+                # Where it may not be removed (any more) it stays: an unlocked file is not a lock, and an
                 # error from here would hide the one that made the holder give up.
                 with suppress(OSError):
                     if _is_still_at(self.descriptor, self.path):  # else another's, or nobody's
@@ -389,7 +389,7 @@ class ThreadLocks:
         return ThreadQueue(self, name)
 
     def take(self, name: str, wait: float) -> None:
-        """Take a lock. Raises `SessionBusy`, naming the holder, when it is not had in `wait` seconds."""
+        """Take a lock. Raises `SessionBusy`, naming the holder, when it is not free within `wait` seconds."""
         deadline = time.monotonic() + wait
         ticket = self.queue(name).join() if wait > 0 else None
         try:

@@ -75,7 +75,7 @@ def _folder(path: str) -> Published | None:
         place = os.path.join(path, name)
         entry = _json(place, _text(place))
         if not isinstance(entry, dict) or not isinstance(entry.get("key"), str) or "data" not in entry:
-            raise NotAStore(f"{place} is no entry of a FileKVBackend; move it away if it is not meant")
+            raise NotAStore(f"{place} is not an entry of a FileKVBackend; move it away if it is not meant")
         _add(found, entry["key"], entry["data"], place)
     return found
 
@@ -102,7 +102,7 @@ def _database(path: str) -> Published | None:
         where = f"{path}, row {key!r}"
         found.checkpoint = _json(where, text)
         if not is_state(found.checkpoint):
-            raise NotAStore(f"{where} is no checkpoint; restore it from a copy")
+            raise NotAStore(f"{where} is not a checkpoint; restore it from a copy")
     return found
 
 
@@ -121,7 +121,7 @@ def _text(path: str) -> str:
         with os_errors(path, "reading"), open(path, encoding="utf-8") as file:
             return file.read()
     except UnicodeDecodeError as error:
-        raise NotAStore(f"{path} is no text in UTF-8 ({error}); restore it from a copy") from error
+        raise NotAStore(f"{path} is not a text in UTF-8 ({error}); restore it from a copy") from error
 
 
 def _json(where: str, text: str) -> Any:

@@ -255,7 +255,7 @@ class GitBackend:
     def lock(self, name: str, *, wait: float = 0.0) -> Iterator[FileLock]:
         """Hold the named lock for the length of a `with`, against threads and processes.
 
-        Raises `SessionBusy`, naming the holder, when it is not had within `wait` seconds.
+        Raises `SessionBusy`, naming the holder, when it is not free within `wait` seconds.
         """
         self._require_writable()
         with os_errors(self._location, "locking"):

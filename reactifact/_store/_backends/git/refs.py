@@ -329,5 +329,5 @@ class Head:
 
 
 def _may_lead(name: str) -> bool:
-    """Tell whether `HEAD` may point at a ref: at a branch that is no ledger."""
+    """Tell whether `HEAD` may point at a ref: at a branch that is not a ledger."""
     return name.startswith(_BRANCHES) and not name.endswith(_LEDGER)

@@ -147,7 +147,7 @@ def _make(path: Path, *, sync: bool, step: Step) -> None:
 
 
 def _recognise(path: Path, location: str) -> None:
-    """Refuse what is no repository we can use. Raises `NotAStore`."""
+    """Refuse what is not a repository we can use. Raises `NotAStore`."""
     if not all((path / name).exists() for name in ("HEAD", "objects", "refs")):
         if (path / ".git").exists():
             raise _work_tree(path, location)

@@ -143,7 +143,7 @@ class PostgreSQLKVBackend(SQLBackend):
     ) -> None:
         super().__init__(durability, max_object)
         if not _SCHEMA_NAME.fullmatch(schema):
-            raise ValueError(f"{schema!r} is no name for a schema: use letters, digits and _, 63 at most")
+            raise ValueError(f"{schema!r} is not a name for a schema: use letters, digits and _, 63 at most")
         server, locks = driver()
         self._schema = schema
         self._sql = Statements(schema)
@@ -206,7 +206,7 @@ class PostgreSQLKVBackend(SQLBackend):
     def lock(self, name: str, *, wait: float = 0.0) -> Iterator[HeldLock]:
         """Hold the named lock for the length of a `with`, against threads, processes and hosts.
 
-        Raises `SessionBusy`, naming the holder, when it is not had within `wait` seconds.
+        Raises `SessionBusy`, naming the holder, when it is not free within `wait` seconds.
         """
         self._server.require_writable()
         with self._lock_errors():
