@@ -170,10 +170,25 @@ class Effects:
         """Plan a question to a human."""
         return self.create(PendingQuestion(question=question, kind=kind, notes=notes or {}), id=id)
 
-    def resume(self, question: Artifact[PendingQuestion] | Target, resolution: Any) -> None:
-        """Plan the answer to a question."""
+    def resume(
+        self, question: Artifact[PendingQuestion] | Target, resolution: Any, *, change: bool = False
+    ) -> None:
+        """Plan the answer to a question; the same answer again plans nothing.
+
+        Raises `AnswerConflict` where the question has another answer, unless `change` asks for it, and
+        `LookupError` where there is no such question.
+        """
+        question_id = id_of(question)
+        current = self._planned.get(question_id)
+        if current is None and question_id not in self._planned:
+            found = self.context.get(question_id)
+            current = None if found is None else found.data
+        if not isinstance(current, PendingQuestion):
+            raise LookupError(f"there is no question {question_id!r} to answer: plan one with effects.ask")
         now = self.context.resources.clock.now()
-        self.update(question, answered=True, resolution=resolution, resolved_at=now)
+        answered = current.answered_with(question_id, resolution, now, change=change)
+        if answered is not None:
+            self.update(question_id, answered=True, resolution=resolution, resolved_at=now)
 
     def act(
         self,
@@ -186,13 +201,17 @@ class Effects:
     ) -> Handle | None:
         """Plan an effect on the world, delivered after the commit; `None` if it is planned already.
 
-        `key` is the idempotency key of the intent for good. Raises `IntentConflict` when this
-        execution planned something else under the key.
+        `key` is the idempotency key of the intent for good. Planned again with another content, the
+        intent is replaced while nobody has tried to deliver it. Raises `IntentConflict` when it was tried,
+        or when this execution planned something else under the key.
         """
         artifact_id = id if id is not None else f"action:{key}"
         action = PendingAction(
             kind=kind, idempotency_key=key, payload=payload or {}, ordering_key=ordering_key
         )
+        standing = self._standing(artifact_id)
+        if standing is not None and encode(standing).payload == encode(action).payload:
+            return None
         planned = self._planned.get(artifact_id)
         if planned is not None:
             if encode(planned).payload != encode(action).payload:
@@ -201,9 +220,30 @@ class Effects:
                     f"give each intent a key of its own"
                 )
             return None
-        if self._is_there(artifact_id):
-            return None
+        if standing is not None and (standing.status != "pending" or standing.attempts):
+            tries = f"{standing.attempts} failed tries" if standing.attempts else "it was sent"
+            raise IntentConflict(
+                f"{artifact_id!r} stands with another content and is {standing.status} ({tries}): what "
+                f"goes out under one key must not change; give the new intent a key of its own"
+            )
         return self.create(action, id=artifact_id)
+
+    def _standing(self, artifact_id: str) -> PendingAction | None:
+        """Return the action that the context has under an id, `None` for nothing; not a read of the produce.
+
+        Raises `IntentConflict` where something else has the id.
+        """
+        working = self.context.working
+        stored = working.state.stored(artifact_id)
+        if stored is None:
+            return None
+        data = working.artifact(stored).data
+        if not isinstance(data, PendingAction):
+            raise IntentConflict(
+                f"{artifact_id!r} is the id of a {type(data).__name__} and cannot be that of an action: pass "
+                f"another id="
+            )
+        return data
 
     def add(self, operation: Operation) -> None:
         """Plan one operation. Raises `ReactifactError` after the execution has ended."""

@@ -131,6 +131,10 @@ class IntentConflict(ReactifactError, ValueError):
     """Two different actions were planned under one idempotency key."""
 
 
+class AnswerConflict(ReactifactError, ValueError):
+    """A question that is answered was answered otherwise; the first answer stands."""
+
+
 def text_of(error: BaseException) -> str:
     """Return what an exception says. An exception of a user may raise from its own `str`; this never does."""
     for text in (str, repr):

@@ -7,10 +7,11 @@ Owns their models and what of an action is intent (stored on the branch) and wha
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, Field
 
+from .errors import AnswerConflict
 from .types.ids import register
 
 __all__ = ["PendingAction", "PendingQuestion"]
@@ -31,6 +32,23 @@ class PendingQuestion(BaseModel):
     answered: bool = False
     resolution: Any = None
     resolved_at: datetime | None = None
+
+    def answered_with(
+        self, artifact_id: str, resolution: Any, when: datetime, *, change: bool
+    ) -> Self | None:
+        """Return the question with an answer, `None` where it has the very same answer already.
+
+        Raises `AnswerConflict` where it has another one, unless `change` asks for that.
+        """
+        if self.answered and not change:
+            if self.resolution == resolution and type(self.resolution) is type(resolution):
+                return None
+            raise AnswerConflict(
+                f"question {artifact_id!r} was answered with {self.resolution!r} already, and what was "
+                f"decided by that may be done: its answer stays; pass change=True to change it "
+                f"to {resolution!r}"
+            )
+        return self.model_copy(update={"answered": True, "resolution": resolution, "resolved_at": when})
 
 
 class PendingAction(BaseModel):

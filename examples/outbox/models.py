@@ -16,6 +16,7 @@ class Order(BaseModel):
 
     id: str
     customer: str
+    note: str = ""
 
 
 class Receipt(BaseModel):
@@ -33,10 +34,8 @@ async def process_order(call: ProduceCall) -> None:
     assert call.trigger is not None
     order = call.trigger.data
     call.effects.act("notify", key=f"notify:{order.id}", payload={"to": order.customer})
-    call.effects.upsert(
-        Receipt(order_id=order.id, text=f"confirmed for {order.customer}"),
-        id=f"receipt:{order.id}",
-    )
+    text = f"confirmed for {order.customer}" + (f": {order.note}" if order.note else "")
+    call.effects.upsert(Receipt(order_id=order.id, text=text), id=f"receipt:{order.id}")
 
 
 def notifier(name: str = "notifier") -> Agent:

@@ -244,14 +244,17 @@ class Context:
         asked = self.pending_questions()
         return asked[-1] if asked else None
 
-    def resume(self, id: str, answer: Any) -> Artifact[PendingQuestion] | None:
-        """Answer a question; `None` for an id that is no question."""
+    def resume(self, id: str, answer: Any, *, change: bool = False) -> Artifact[PendingQuestion] | None:
+        """Answer a question; `None` for an id that is not a question.
+
+        The same answer again changes nothing. Raises `AnswerConflict` for another one, unless `change`
+        asks for it: agents then react to the question once more.
+        """
         found = self.get(id)
         if found is None or not isinstance(found.data, PendingQuestion):
             return None
-        now = self.resources.clock.now()
-        answered = {"answered": True, "resolution": answer, "resolved_at": now}
-        return self.update(id, found.data.model_copy(update=answered))
+        answered = found.data.answered_with(id, answer, self.resources.clock.now(), change=change)
+        return found if answered is None else self.update(id, answered)
 
     # -- events --------------------------------------------------------------------------------
 

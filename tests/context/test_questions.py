@@ -5,7 +5,18 @@ from __future__ import annotations
 import pytest
 from support import Note, Place, live
 
-from reactifact import Consume, Context, PendingQuestion, ProduceCall, Runtime, create_agent, produce
+from reactifact import (
+    Agent,
+    Consume,
+    Context,
+    MergeConflict,
+    PendingQuestion,
+    ProduceCall,
+    Runtime,
+    create_agent,
+    produce,
+)
+from reactifact.errors import AnswerConflict
 
 pytestmark = pytest.mark.anyio
 
@@ -36,6 +47,51 @@ def test_resume_answers_and_leaves_other_ids_alone() -> None:
     assert asked.data.resolved_at.utcoffset() is not None
     assert context.pending_questions() == []
     assert not context.has_pending_question()
+
+
+def test_the_first_answer_stands_until_a_change_is_asked_for() -> None:
+    context = Context()
+    asked = context.interrupt("Refund?")
+    context.resume(asked.id, "yes")
+    context.drain_events()
+    version = asked.version
+    assert context.resume(asked.id, "yes") is asked  # the same again: nothing happens
+    assert (asked.version, context.pending_events()) == (version, [])
+    with pytest.raises(AnswerConflict, match=r"answered with 'yes' already.*change=True"):
+        context.resume(asked.id, "no")
+    with pytest.raises(AnswerConflict):
+        context.resume(asked.id, True)
+    assert asked.data.resolution == "yes"
+    context.resume(asked.id, "no", change=True)
+    assert (asked.data.resolution, asked.version) == ("no", version + 1)
+    assert len(context.pending_events()) == 1
+
+
+async def test_two_agents_that_answer_one_question_leave_the_first_answer() -> None:
+    context = Context()
+    asked = context.interrupt("Refund?")
+
+    def reviewer(name: str, answer: str) -> Agent:
+        async def review(call: ProduceCall) -> None:
+            call.effects.resume(asked.id, answer)
+
+        return create_agent(name, consumes=[Consume(PendingQuestion)], produces=[produce(Note)(review)])
+
+    runtime = Runtime(context, [reviewer("first", "yes"), reviewer("second", "no")])
+    with pytest.raises(AnswerConflict):
+        await runtime.arun()
+    assert asked.data.resolution == "yes"
+
+
+def test_branches_that_answer_differently_do_not_merge() -> None:
+    context = Context()
+    asked = context.interrupt("Refund?")
+    fork = context.branch(name="fork")
+    context.resume(asked.id, "yes")
+    fork.resume(asked.id, "no")
+    with pytest.raises(MergeConflict):
+        context.merge(fork)
+    assert asked.data.resolution == "yes"
 
 
 @produce(Note)

@@ -67,7 +67,7 @@ def test_the_ledger_tells_the_deliveries(store: Path) -> None:
 def test_a_diff_shows_fields_in_full_and_bookkeeping_as_stubs(store: Path) -> None:
     diff = git(store, "diff", "derived-again/main~2", "derived-again/main")
     assert '-  "text": "confirmed for a@example.com"' in diff
-    assert '+  "text": "confirmed for a.new@example.com"' in diff
+    assert '+  "text": "confirmed for a@example.com: deliver in the morning"' in diff
     hidden = [part for part in diff.split("diff --git ")[1:] if part.startswith("a/.reactifact")]
     assert hidden
     assert all(len(part.splitlines()) <= 4 for part in hidden)

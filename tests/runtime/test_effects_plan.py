@@ -32,7 +32,7 @@ from reactifact import (
     produce,
 )
 from reactifact.effects import current_effects
-from reactifact.errors import IntentConflict, ReactifactError
+from reactifact.errors import AnswerConflict, IntentConflict, ReactifactError
 
 pytestmark = pytest.mark.anyio
 
@@ -251,6 +251,56 @@ def test_one_key_with_two_payloads_in_one_produce_is_refused() -> None:
     effects.act("mail", key="k", payload={"to": "ada"})
     with pytest.raises(IntentConflict, match="action:k"):
         effects.act("mail", key="k", payload={"to": "bob"})
+
+
+def test_another_payload_replaces_an_intent_that_nobody_has_tried() -> None:
+    context, effects = planned()
+    context.create(PendingAction(kind="mail", idempotency_key="k", payload={"to": "ada"}), id="action:k")
+    assert effects.act("mail", key="k", payload={"to": "ada"}) is None
+    assert effects.act("mail", key="k", payload={"to": "bob"}) is not None
+    replaced = PendingAction(kind="mail", idempotency_key="k", payload={"to": "bob"})
+    assert effects.operations == [Create(replaced, id="action:k")]
+    # what stands is planned again: nothing to plan, whatever this execution planned before
+    assert effects.act("mail", key="k", payload={"to": "ada"}) is None
+    with pytest.raises(IntentConflict, match="different content"):
+        effects.act("mail", key="k", payload={"to": "eve"})
+
+
+@pytest.mark.parametrize("how", ["sent", "failed", "re-armed"])
+def test_an_intent_that_was_tried_is_not_replaced(how: str) -> None:
+    context, effects = planned()
+    context.create(PendingAction(kind="mail", idempotency_key="k", payload={"to": "ada"}), id="action:k")
+    if how == "sent":
+        context.mark_dispatched("action:k")
+    else:
+        context.mark_failed("action:k", "no route")
+    if how == "re-armed":
+        context.retry_action("action:k")
+    assert effects.act("mail", key="k", payload={"to": "ada"}) is None
+    with pytest.raises(IntentConflict, match=r"'action:k' .*another content.* key of its own"):
+        effects.act("mail", key="k", payload={"to": "bob"})
+    assert effects.operations == []
+
+
+def test_an_id_of_something_else_is_not_taken_for_an_action() -> None:
+    context, effects = planned()
+    context.create(Note(text="no action"), id="action:k")
+    with pytest.raises(IntentConflict, match="id of a Note"):
+        effects.act("mail", key="k")
+
+
+def test_an_answer_is_planned_once() -> None:
+    context, effects = planned()
+    question = context.interrupt("Ship it?")
+    effects.resume(question, "yes")
+    effects.resume(question, "yes")
+    assert len(effects.operations) == 1
+    with pytest.raises(AnswerConflict, match="change=True"):
+        effects.resume(question, "no")
+    effects.resume(question, "no", change=True)
+    assert effects.operations[-1].new_data.resolution == "no"  # type: ignore[attr-defined]
+    with pytest.raises(LookupError, match="there is no question 'nowhere'"):
+        effects.resume("nowhere", "yes")
 
 
 def test_add_and_to_patch() -> None:
