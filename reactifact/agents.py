@@ -40,6 +40,8 @@ class Agent:
     triggers: Sequence[Trigger] | None = None
     priority: int = 0
     concurrency_limit: int | None = None
+    aliases: Sequence[str] = ()
+    """Earlier names of the agent: what is owed to them is owed to it."""
     code_version: ClassVar[str | None] = None
 
     def __init__(
@@ -50,6 +52,11 @@ class Agent:
     ) -> None:
         self.name = name or type(self).name or type(self).__name__
         check_text(self.name, "name of an agent")
+        if isinstance(self.aliases, str):
+            raise TypeError(f"agent {self.name!r}: aliases are names, not one text: pass ({self.aliases!r},)")
+        self.aliases = tuple(self.aliases)
+        for alias in self.aliases:
+            check_text(alias, f"alias of agent {self.name!r}")
         self.consumes = _checked(self.consumes, BaseConsume, "consumes", "Consume", self.name)
         self.produces = _checked(self.produces, Produce, "produces", "Produce", self.name)
         given = triggers if triggers is not None else type(self).triggers
@@ -134,13 +141,18 @@ def create_agent(
     priority: int = 0,
     concurrency_limit: int | None = None,
     triggers: Sequence[Trigger] | None = None,
+    aliases: Sequence[str] = (),
 ) -> Agent:
-    """Make an agent. Triggers are derived from `consumes` unless given."""
+    """Make an agent. Triggers are derived from `consumes` unless given.
+
+    `aliases` are earlier names of a renamed agent, which takes over what is owed to them.
+    """
     attributes = {
         "consumes": consumes,
         "produces": produces,
         "capabilities": tuple(capabilities),
         "concurrency_limit": concurrency_limit,
+        "aliases": aliases,
     }
     kind: type[Agent] = type("Agent", (Agent,), attributes)
     return kind(name, triggers, priority)
@@ -168,6 +180,7 @@ def step(
     retry_on: Errors = (Exception,),
     backoff: float = 0.5,
     jitter: float = 0.0,
+    aliases: Sequence[str] = (),
 ) -> Callable[[Function], Agent]:
     """Make an agent of a sync or async function of one argument, the call.
 
@@ -198,6 +211,7 @@ def step(
             capabilities=capabilities,
             priority=priority,
             concurrency_limit=concurrency_limit,
+            aliases=aliases,
             triggers=triggers,
         )
         agent.__doc__ = function.__doc__

@@ -9,7 +9,7 @@ import inspect
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 from weakref import WeakSet
@@ -113,6 +113,8 @@ class RunStats:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cost: float = 0.0
+    absent: dict[str, int] = field(default_factory=dict)
+    """Agents that events wait for and that are not registered, with the number of events."""
 
     @property
     def total_tokens(self) -> int:

@@ -389,6 +389,7 @@ class Runtime(Wiring):
                     "runs": stats.runs,
                     "errors": stats.errors,
                     "duration_ms": round(stats.duration * 1000, 3),
+                    **({"absent": stats.absent} if stats.absent else {}),
                 },
             )
 

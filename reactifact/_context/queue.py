@@ -7,7 +7,8 @@ somebody looks at it, not before. Matching events with agents is the runtime's.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -59,6 +60,8 @@ class Queue:
         self._unstored: dict[int, QueueEntry] = {}
         self._gone: set[Path] = set()
         self._is_sorted = True
+        self._renamed: dict[str, str] = {}
+        self._absent: Counter[str] = Counter()  # of the parked ones
         self._undo: list[tuple[QueueEntry, bool]] | None = None
 
     # -- looking ---------------------------------------------------------------------------------
@@ -85,15 +88,15 @@ class Queue:
         self._read()
         names = frozenset(present)
         if names != self._present:
-            self._entries |= self._parked
-            self._is_sorted = self._is_sorted and not self._parked
-            self._present, self._parked = names, {}
+            self._unpark()
+            self._present = names
         self._sort()
         waiting = list(self._entries.values())
         for entry in waiting:
             if entry.owed and not any(entry.is_asked(name) for name in names):
                 key = id(entry.event)
                 self._parked[key] = self._entries.pop(key)
+                self._absent.update(entry.owed)
         return list(self._entries.values()) if self._parked else waiting
 
     # -- changing --------------------------------------------------------------------------------
@@ -116,6 +119,27 @@ class Queue:
             if self._holds(entry):
                 self._unstore(entry)
                 self._unstored[id(entry.event)] = entry
+
+    def rename(self, names: Mapping[str, str]) -> None:
+        """Let what is owed under earlier names be owed under present ones; costs a look at what waits."""
+        if not names or names == self._renamed:
+            return
+        for entry in self:
+            if entry.owed and not names.keys().isdisjoint(entry.owed):
+                self.owe(entry, list(dict.fromkeys(names.get(name, name) for name in entry.owed)))
+        self._renamed = dict(names)
+        self._unpark()
+
+    def _unpark(self) -> None:
+        self._is_sorted = self._is_sorted and not self._parked
+        self._entries |= self._parked
+        self._parked = {}
+        self._absent.clear()
+
+    @property
+    def absent(self) -> dict[str, int]:
+        """The agents that were not among those last asked about, with how many events wait for each."""
+        return {name: count for name, count in sorted(self._absent.items()) if count}
 
     def remove(self, events: Iterable[Event]) -> None:
         """Take exactly these event objects off the queue."""
@@ -198,7 +222,8 @@ class Queue:
     def _drop(self, entry: QueueEntry) -> None:
         key = id(entry.event)
         self._entries.pop(key, None)
-        self._parked.pop(key, None)
+        if self._parked.pop(key, None) is not None:
+            self._absent.subtract(entry.owed or ())
         self._unstored.pop(key, None)
         self._unstore(entry)
 

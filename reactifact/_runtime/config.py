@@ -19,11 +19,14 @@ from ..agents import Agent
 from ..budget import Budget
 from ..errors import ReactifactError, add_note, told
 from ..events import Event
+from ..logging import get_logger
 from .drain import Dispatcher, Drained, ErrorCallback, Options, interested
 from .execution import Result
-from .plan import Scheduler
+from .plan import Scheduler, renames
 
 # -- what a runtime runs with: agents, policies, callbacks, and what follows from them alone --
+
+log = get_logger("reactifact.runtime")
 
 
 SavePolicy = Literal["per_commit", "per_turn"]
@@ -91,11 +94,13 @@ class Wiring:
         self.dispatch_concurrency = dispatch_concurrency
         self.simulate = simulate
         self._hinted: set[str] = set()
+        self._told_absent: set[str] = set()
 
     def register(self, agent: Agent) -> None:
-        """Add an agent. Raises `TypeError` for anything else."""
+        """Add an agent. Raises `TypeError` for anything else, `ValueError` where another has its alias."""
         if not isinstance(agent, Agent):
             raise TypeError(f"{agent!r} is not an agent: pass an Agent (see create_agent)")
+        renames([*self.agents, agent])
         self.agents.append(agent)
         self.context.line.is_watched = True  # from now on each event counts, of one kind or not
 
@@ -147,6 +152,17 @@ class Wiring:
                 "silence",
                 f"reactifact: None of the {len(self.agents)} agents ran: no event matched a "
                 f"consume of theirs (types are matched exactly)",
+            )
+
+    def tell_of_absent(self, absent: dict[str, int]) -> None:
+        """Log once for each set of agents that events wait for agents that are not registered."""
+        names = ", ".join(f"{name} ({count})" for name, count in absent.items())
+        if absent and absent.keys() != self._told_absent:
+            self._told_absent = set(absent)
+            log.warning(
+                f"events wait for agents that are not registered: {names}; register them, or give the agent "
+                f"that takes their place aliases=[...]",
+                extra={"absent": absent},
             )
 
     def hint(self, kind: str, text: str) -> None:

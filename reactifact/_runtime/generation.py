@@ -35,7 +35,7 @@ from ..produce import FunctionProduce, Produce
 from ..types.codec import decode_payload
 from ..types.registry import merge_function_of
 from .execution import Result, execute
-from .plan import Upcoming, Work, match, named
+from .plan import Upcoming, Work, match, named, renames
 from .tasks import Function, run_all
 
 # -- which code made a commit --
@@ -244,6 +244,7 @@ def plan(context: Context, agents: Sequence[Agent], known: Plan | None = None) -
     queue = context.queue
     if known is not None and known.key == _key(context, agents):
         return known
+    queue.rename(renames(agents))
     batch = queue.active(_names(agents))
     if not batch:
         return Plan([], [], _key(context, agents))
@@ -321,9 +322,11 @@ def _take_held(
     if not context.commits.held:
         return results, list(enumerate(work))
     left: dict[HeldKey, list[HeldResult]] = {}
+    earlier = {alias: item.name for item in work for alias in item.agent.aliases}
     for found in context.commits.held:
         if found.is_valid(before):
-            left.setdefault(found.key, []).append(found)
+            key = held_key(found.event, earlier.get(found.agent, found.agent))
+            left.setdefault(key, []).append(found)
     waiting = []
     for index, item in enumerate(work):
         mine = left.get(held_key(item.event, item.name))

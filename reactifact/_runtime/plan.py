@@ -55,6 +55,29 @@ def named(agents: Sequence[Agent]) -> list[tuple[str, Agent]]:
     return sorted(found, key=lambda pair: pair[1].priority)
 
 
+def renames(agents: Sequence[Agent]) -> dict[str, str]:
+    """Return the earlier names of agents, with the name the queue knows each agent by now.
+
+    Raises `ValueError` where two agents claim one name.
+    """
+    if not any(agent.aliases for agent in agents):
+        return {}
+    known = named(agents)
+    present = {name: name for name, _ in known}
+    found: dict[str, str] = {}
+    for name, agent in known:
+        for alias in agent.aliases:
+            other = present.get(alias) or found.get(alias)
+            if other is not None and other != name:
+                raise ValueError(
+                    f"agents {other!r} and {name!r} both claim {alias!r}: what is owed to that name can "
+                    f"go to one of them; take the alias from the other"
+                )
+            if alias != name:
+                found[alias] = name
+    return found
+
+
 def match(
     context: Context, view: WorkingCopy, agents: Sequence[Agent], queue: Queue, batch: Sequence[QueueEntry]
 ) -> list[Work]:

@@ -66,6 +66,7 @@ class Turn:
     tracker: BudgetTracker = field(default_factory=BudgetTracker)
     stopping: bool = False
     known: generation.Plan | None = None
+    absent: dict[str, int] = field(default_factory=dict)  # agents that events wait for, not registered
     done: Event = field(default_factory=Event)  # set when the turn has ended
     _running: generation.Execution = field(init=False)
 
@@ -98,6 +99,7 @@ class Turn:
             prompt_tokens=self.tracker.prompt_tokens,
             completion_tokens=self.tracker.completion_tokens,
             cost=self.tracker.cost,
+            absent=self.absent,
         )
 
     # -- the loop ------------------------------------------------------------------------------
@@ -106,6 +108,8 @@ class Turn:
         """Run generations until the turn ends, and end it; sets `outcome`."""
         outcome = await self._run_generations()
         await self._finish()
+        self.absent = self.context.queue.absent
+        self.wiring.tell_of_absent(self.absent)
         self.outcome = outcome
 
     async def _run_generations(self) -> RunOutcome:

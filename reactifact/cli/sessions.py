@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
@@ -11,8 +12,10 @@ import click
 from .._store._history.log import entry
 from .._store._history.revset import DAMAGE, DamagedHead, Head, damaged, readable_heads
 from .._store.branch import MAIN
+from .._store.commits import read_queue
 from .._store.names import plain
-from .._store.object_db import Database
+from .._store.object_db import Database, Objects
+from .._store.objects import Oid
 from ..outbox import ActionStatus, OutboxStatus, status_of, waiting_actions
 from .common import (
     Cell,
@@ -41,11 +44,12 @@ def sessions(store: str, as_json: bool) -> None:
 
     The version is that of the session's own line (main), else of its branch written last. Pending
     and failed actions count once each, on however many branches they wait. A branch that cannot be
-    read is left out and named on stderr; the exit code is 2 then.
+    read is left out and named on stderr; the exit code is 2 then. Where events wait for agents, the
+    agents are named with the number of events: one that was renamed is never asked (see aliases=).
 
     \b
     --json: {sessions: [{session, version, last_commit, pending, failed,
-      branches: [{branch, commit, version, last_commit, pending, failed}]}],
+      branches: [{branch, commit, version, last_commit, pending, failed, waiting}]}],
       damaged: [{ref, session, branch, error}]}
     """
     with opened(store) as database:
@@ -106,7 +110,14 @@ def _branch(database: Database, head: Head, pending: set[str], failed: set[str])
         "last_commit": entry(database, head.commit).time.isoformat(),
         "pending": len(waiting),
         "failed": len(refused),
+        "waiting": _waiting_for(branch.objects, head.commit),
     }
+
+
+def _waiting_for(objects: Objects, commit: Oid) -> dict[str, int]:
+    """Return the agents that events of a commit wait for, with the number of events."""
+    waiting = Counter(name for event in read_queue(objects, commit) for name in event.owed or ())
+    return dict(sorted(waiting.items()))
 
 
 def _print(found: list[dict[str, Any]]) -> None:
@@ -123,6 +134,12 @@ def _print(found: list[dict[str, Any]]) -> None:
             ]
         )
     table(rows)
+    for session in found:
+        for branch in session["branches"]:
+            for agent, count in branch["waiting"].items():
+                events = "1 event waits" if count == 1 else f"{count} events wait"
+                place = f"{plain(session['session'])}/{plain(branch['branch'])}"
+                line(f"{place}: {events} for agent {plain(agent)}")
 
 
 # -- `reactifact outbox`: what still waits to be delivered, what failed and why --
