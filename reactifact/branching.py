@@ -20,9 +20,8 @@ from ._store._backends.git.backend import GitBackend
 from ._store._history.blame import BlamedField
 from ._store._history.log import BranchDiff, Entry, Filter
 from ._store._history.revset import DAMAGE, Head, Tag, tags
-from ._store.branch import MAIN
+from ._store.branch import MAIN, stored_ref
 from ._store.commits import require_record
-from ._store.names import branch_ref
 from ._store.object_db import Database, Protection
 from ._store.protocol import Durability, RefUpdate
 from .errors import StoreError
@@ -132,7 +131,7 @@ class BranchStore:
 
     def _delete(self, session_id: str, name: str) -> None:
         require_free(self.database, "delete", session_id, name)
-        ref = branch_ref(session_id, name)
+        ref = stored_ref(self.database, session_id, name)
         held = self.database.backend.refs(ref).get(ref)
         if held is not None:
             self.database.backend.write({}, [RefUpdate(ref, held, None)])

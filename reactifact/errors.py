@@ -71,6 +71,10 @@ class MergedByHand(StoreError):
         self.commit = commit
 
 
+class LedgerMissing(StoreError):
+    """What was delivered is recorded elsewhere: nothing is sent until that is fetched or rebuilt."""
+
+
 class UnknownRevision(StoreError, LookupError):
     """A commit, a session, a branch or an artifact that the store does not hold, or names twice."""
 

@@ -258,6 +258,17 @@ class SessionStore:
         )
         return await service.drain_store(self.database, dispatcher, options, resources=resources)
 
+    async def rebuild_ledger(
+        self, session_id: str, resources: RuntimeResources | None = None
+    ) -> service.RebuiltLedger:
+        """Give up a ledger that is lost for good (`LedgerMissing`), and go on from what the branches say.
+
+        An action that no branch waits for any more counts as delivered. What a branch still waits for is
+        sent by the next drain, also where the lost ledger had it as sent. Nothing is changed where the
+        ledger is complete. Raises `UnknownRevision` for no such session, `SessionBusy` beside a drain.
+        """
+        return await service.rebuild_ledger(self.database, session_id, resources)
+
     async def prune(self, *, grace: float = 3600.0, rewrite: bool = False) -> Pruned:
         """Remove from a SQLite or PostgreSQL store what no branch or tag has reached for `grace` seconds.
 

@@ -14,12 +14,11 @@ from typing import Any
 
 from .._store import canonical
 from .._store._history.merge import MergePlan
-from .._store.branch import Branch
+from .._store.branch import Branch, stored_ref
 from .._store.commits import CommitRecord, operation_payload, own_record, read_record, read_roots
 from .._store.graph import first_parents
 from .._store.layout import BOOKKEEPING, Roots, artifact_path, decode_edges
 from .._store.ledger import Ledger
-from .._store.names import branch_ref
 from .._store.object_db import Database, Objects
 from .._store.objects import CommitObject, Oid
 from .._store.state import Origin
@@ -55,7 +54,7 @@ def load(
         try:
             return Branch.load(database, session, branch)
         except MergedByHand as error:
-            ref = branch_ref(session, branch)
+            ref = stored_ref(database, session, branch)
             if database.backend.refs(ref).get(ref) != error.commit:
                 if error.commit == deeper:
                     raise  # it stands deeper in the history
@@ -77,7 +76,7 @@ def _rejoin(
         raise error
     other = records[1]
     assert other is not None
-    ref = branch_ref(session, branch)
+    ref = stored_ref(database, session, branch)
     ours = _standing(Branch.named(database, session, branch), made.parents[0])
     ours.ref, ours.published = ref, error.commit
     theirs = _standing(Branch.named(database, other.session, other.branch), made.parents[1])

@@ -136,8 +136,9 @@ async def drain(
     fails stops only those that share its `ordering_key`. With `simulate` nothing is sent: the
     branch alone notes what would have been. `done` tells what was done also where an error ends the
     drain. Raises `TypeNotFoundError` or `UnreadablePayload`, before anything is sent, when what an action
-    rests on cannot be read; `SessionBusy` when another drain has not ended within the wait; `LockLost`,
-    before the next send, when the drain's lock may be another's by now.
+    rests on cannot be read; `LedgerMissing` when it is not known what was sent before; `SessionBusy` when
+    another drain has not ended within the wait; `LockLost`, before the next send, when the drain's lock may
+    be another's by now.
     """
     done = Drained() if done is None else done
     async with drain_lock(context.line, context.resources.clock, options.wait) as lock:
@@ -152,6 +153,8 @@ async def drain(
             done.tried = len(waiting)
             context.commits.note_simulated(waiting)
             return done
+        if waiting:
+            await short_call(context.line.database.backend.is_local, context.line.require_ledger)
         try:
             with lock.waits_for():
                 await drainer.send_all(waiting)

@@ -7,23 +7,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 
 from .._context import delivery, rebase
 from .._context.context import Context
+from .._context.push import drain_lock
 from .._runtime import drain
-from .._store._history.revset import DAMAGE, DamagedHead, damage, damaged_ref, damaged_refs, head_at
-from .._store.branch import Branch
+from .._store._history.revset import (
+    DAMAGE,
+    DamagedHead,
+    damage,
+    damaged_ref,
+    damaged_refs,
+    head_at,
+    readable_heads,
+)
+from .._store.branch import MAIN, Branch, new_change_id
 from .._store.commits import require_kind, require_record
 from .._store.layout import BOOKKEEPING
-from .._store.ledger import Ledger
+from .._store.ledger import Ledger, LedgerEntry
 from .._store.migrations import current_tree
 from .._store.names import branch_ref, is_ledger_ref, parse_ref
 from .._store.object_db import Database
 from .._store.objects import Oid
 from .._store.protocol import scan_refs
 from .._store.trees import subtree
-from ..errors import MergedByHand, ReactifactError, SessionBusy, StoreError, text_of
+from ..artifacts import ACTION_TYPE
+from ..errors import MergedByHand, ReactifactError, SessionBusy, StoreError, UnknownRevision, text_of
 from ..resources import RuntimeResources
 from ..threads import in_thread
 from ..types.importer import importing_nothing
@@ -163,6 +174,74 @@ async def _drain_branch(
     if line is None:
         return  # deleted meanwhile
     await drain.drain(Context.over(line, resources), dispatcher, options, drained)
+
+
+# -- a ledger that is lost --
+
+
+@dataclass(frozen=True, slots=True)
+class RebuiltLedger:
+    """What a rebuild did: `lost` commits that the ledger stands for now, `delivered` actions that are taken
+    for sent, and the ids of those that `wait` and are sent by the next drain."""
+
+    lost: int
+    delivered: int
+    wait: tuple[str, ...]
+
+
+async def rebuild_ledger(
+    database: Database, session: str, resources: RuntimeResources | None = None
+) -> RebuiltLedger:
+    """Let the ledger of a session stand for one that is lost, by what the branches say.
+
+    Raises `UnknownRevision` for a session without branches, `SessionBusy` while a drain is at work.
+    """
+    clock = (resources or RuntimeResources()).clock
+    async with drain_lock(Branch.named(database, session, MAIN), clock, 0.0):
+        return await in_thread(_rebuild, database, session, clock.now())
+
+
+def _rebuild(database: Database, session: str, when: datetime) -> RebuiltLedger:
+    names = [head.branch for head in readable_heads(database, session)[0] if not head.is_ledger]
+    loaded = [Branch.load(database, session, name) for name in names]
+    branches = [branch for branch in loaded if branch is not None]
+    if not branches:
+        raise UnknownRevision(f"there is no session {session!r} in {database.backend.location}")
+    ledger = Ledger(database, session)
+    ledger.refresh()
+    lost = sorted({oid for branch in branches for oid in branch.missing_ledgers()})
+    wait = {intent.action_id for branch in branches for intent in branch.state.waiting()}
+    settled: dict[str, LedgerEntry] = {}
+    for branch in branches if lost else ():
+        for action_id in branch.state.ids_of([ACTION_TYPE]):
+            stored = branch.state.stored(action_id)
+            if stored is not None and action_id not in wait and ledger.entry(action_id) is None:
+                moment = when.isoformat()
+                settled[action_id] = LedgerEntry(
+                    action_id,
+                    "dispatched",
+                    stored.meta.content_hash,
+                    branch.branch,
+                    dispatched_at=moment,
+                    updated_at=moment,
+                )
+    if lost:
+        ledger.record(
+            settled,
+            change=new_change_id(),
+            when=when,
+            message=f"outbox: rebuild the ledger, {len(lost)} known commits of which are lost",
+            branch=MAIN,
+            owed=[],
+            replaces=lost,
+        )
+        ledger.write()
+    left = (action_id for action_id in wait if _is_unsent(ledger.entry(action_id)))
+    return RebuiltLedger(len(lost), len(settled), tuple(sorted(left)))
+
+
+def _is_unsent(entry: LedgerEntry | None) -> bool:
+    return entry is None or entry.status == "pending"
 
 
 # -- A stored commit as a context --

@@ -16,11 +16,11 @@ from .._store._backends.kv import KVBackend
 from .._store._backends.sql.postgres import PostgreSQLKVBackend
 from .._store._backends.sql.sqlite import SQLiteKVBackend
 from .._store._history.rebase import settle_fork
-from .._store.branch import MAIN, Branch
+from .._store.branch import MAIN, Branch, stored_ref
 from .._store.commits import require_record
 from .._store.graph import first_parents, is_ancestor
 from .._store.ledger import Ledger
-from .._store.names import branch_ref, is_cut, is_ledger_ref, parse_ref
+from .._store.names import is_cut, is_ledger_ref, parse_ref
 from .._store.object_db import Database
 from .._store.protocol import Durability as Durability
 from .._store.protocol import ObjectBackend, Prunable, Pruned, scan_refs
@@ -91,7 +91,7 @@ async def save_as(
 ) -> None:
     """Write a context as a branch of a session. Raises `StaleSession` where commits would be lost."""
     line = context.line
-    ref = branch_ref(session_id, branch)
+    ref = stored_ref(database, session_id, branch)
     if line.ref == ref and line.database is database:
         await publish(context)
         return
@@ -136,7 +136,7 @@ async def _attach(context: Context, session_id: str, branch: str) -> None:
         settle_fork(line)
     if context.commits.working.state is not line.state:
         context.commits.replace_line(line)
-    ref = branch_ref(session_id, branch)
+    ref = stored_ref(line.database, session_id, branch)
     refs = await in_thread(line.database.backend.refs, ref)
     held = refs.get(ref)
     tip = line.seal()

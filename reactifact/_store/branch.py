@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from ..errors import Contention, StaleSession, StoreError
+from ..errors import Contention, LedgerMissing, StaleSession, StoreError
 from ._history.oplog import Operation, logged
 from .commits import CommitRecord, check_state, make_commit, read_roots, require_kind, require_record
 from .graph import joined_compactions
 from .index import Indexes
 from .layout import Roots
 from .ledger import Ledger, joined
-from .names import branch_ref
+from .names import branch_ref, long_branch_ref
 from .object_db import Database, Staging, Tree
 from .objects import GitObject, Oid
 from .protocol import RefUpdate
@@ -29,6 +29,14 @@ from .state import State, StateSavepoint
 
 MAIN = "main"
 _ATTEMPTS = 8
+
+
+def stored_ref(database: Database, session: str, branch: str) -> str:
+    """Return the name of the ref of a branch: the longer one where an earlier version made it under that."""
+    ref, longer = branch_ref(session, branch), long_branch_ref(session, branch)
+    if longer is None or ref in database.backend.refs(ref):
+        return ref
+    return longer if longer in database.backend.refs(longer) else ref
 
 
 def new_change_id() -> str:
@@ -95,7 +103,7 @@ class Branch:
     @classmethod
     def load(cls, database: Database, session: str, branch: str) -> Branch | None:
         """Read a branch from the store, or return `None` when there is none."""
-        ref = branch_ref(session, branch)
+        ref = stored_ref(database, session, branch)
         ledger = Ledger(database, session)
         refs = database.backend.refs(ref)
         if ref not in refs:
@@ -234,6 +242,7 @@ class Branch:
             baseline=self.baseline,
             compactions=joined_compactions(self._parent(oid).compactions for oid in parents),
             ledger=self.ledger.tip,
+            missing_ledgers=self._missing_in(parents),
             session=self.session,
             branch=self.branch,
             fork=self.fork,
@@ -266,6 +275,34 @@ class Branch:
         if self.record is not None and oid == self.tip:
             return self.record
         return require_record(self.objects, oid, "a parent")
+
+    def _missing_in(self, parents: Sequence[Oid]) -> list[Oid]:
+        found = [oid for parent in parents for oid in self._missing(self._parent(parent))]
+        return list(dict.fromkeys(found))
+
+    def _missing(self, record: CommitRecord) -> list[Oid]:
+        if record.session != self.session:
+            return []  # it names the ledger of the session that it was forked from
+        named = (*record.missing_ledgers, *([record.ledger] if record.ledger else []))
+        return [oid for oid in named if not self.ledger.contains(oid)]
+
+    def missing_ledgers(self) -> list[Oid]:
+        """Return the commits of the ledger that the branch knew and the ledger does not contain."""
+        return [] if self.record is None else self._missing(self.record)
+
+    def require_ledger(self) -> None:
+        """Raise `LedgerMissing` where what was delivered before may be recorded elsewhere."""
+        missing = self.missing_ledgers()
+        if missing:
+            raise LedgerMissing(
+                f"session {self.session!r}, branch {self.branch!r} knew commit {missing[0][:12]} of its "
+                f"ledger, which {self.ledger.ref} in {self.database.backend.location} does not contain (a "
+                f"clone of one branch, a shallow one, or a ref that was deleted or moved): it is not known "
+                f"what was sent before, so nothing is sent. Fetch that ref from where the branch is from; "
+                f"where it is lost for good, SessionStore.rebuild_ledger({self.session!r}), or `reactifact "
+                f"outbox STORE {self.session} --rebuild-ledger`, takes for sent what no branch waits for, "
+                f"and sends the rest again"
+            )
 
     def set_queue(self, queue: Oid | None) -> bool:
         """Give the open commit its queue and what is held; return whether it needs another commit."""
@@ -389,7 +426,7 @@ class Branch:
             self.ledger.refresh()
             self.take_ledger(old)
         self.branch = branch
-        self.ref = branch_ref(session, branch)
+        self.ref = stored_ref(self.database, session, branch)
         self.published = expected
 
     def take_ledger(self, other: Ledger) -> list[str]:
@@ -411,4 +448,5 @@ class Branch:
                 message=f"outbox: take over {len(changed)} deliveries of session {other.session}",
                 branch=self.branch,
             )
+        self.ledger.join(other)
         return sorted(changed)

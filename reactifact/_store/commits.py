@@ -57,6 +57,7 @@ class CommitRecord:
     next_event: int = 0  # place of the next event of the queue
     is_watched: bool = False  # a runtime with agents has been over the line
     ledger: Oid | None = None
+    missing_ledgers: list[Oid] = field(default_factory=list)  # named before, and not in the ledger by now
     fork: dict[str, Any] | None = None
     is_session: bool = False  # the line was opened as a session, not only saved as a branch
     baseline: int = 0  # the highest version that a compaction of this line has folded

@@ -8,13 +8,13 @@ branch ever does.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
-from ..errors import Contention, StaleSession
+from ..errors import Contention, MissingObject, StaleSession
 from . import canonical
 from .canonical import refusing_damage, typed
 from .commits import CommitRecord, make_ledger_commit, require_kind, require_record
@@ -95,6 +95,7 @@ class _Call:
     message: str
     branch: str
     owed: list[str] | None
+    replaces: tuple[Oid, ...] = ()  # commits that stand in no history, and that this one stands for
 
 
 @dataclass(slots=True)
@@ -114,6 +115,9 @@ class Ledger:
     _lock: threading.RLock = field(init=False, default_factory=threading.RLock)
     _tip: Oid | None = field(init=False, default=None)
     _calls: list[_Call] = field(init=False, default_factory=list)
+    _staged_tips: list[Oid] = field(init=False, default_factory=list)  # of the calls
+    _contained: set[Oid] = field(init=False, default_factory=set)  # known to be in its history
+    _joined: list[Ledger] = field(init=False, default_factory=list)  # whose entries were taken over
 
     def __post_init__(self) -> None:
         self.staged = Staging(self.database)
@@ -147,11 +151,15 @@ class Ledger:
             if head == self.head:
                 return
             calls, self._calls = self._calls, []
+            lost, self._staged_tips = self._staged_tips, []
+            self._contained.clear()
             # what goes on top needs nothing of what was staged below it
             self.staged.clear()
             self.head = self._tip = head
-            for call in calls:
-                self._record(replace(call, entries={i: self._again(i, call) for i in call.entries}))
+            for call, tip in zip(calls, lost, strict=True):
+                entries = {i: self._again(i, call) for i in call.entries}
+                # a branch may have named the commit that lost the race
+                self._record(replace(call, entries=entries, replaces=(*call.replaces, tip)))
 
     def _again(self, action_id: str, call: _Call) -> LedgerEntry:
         """Return an entry of a staged commit as it is on top of what others wrote."""
@@ -182,11 +190,12 @@ class Ledger:
         message: str,
         branch: str,
         owed: list[str] | None = None,
+        replaces: Sequence[Oid] = (),
     ) -> None:
-        """Stage one commit that sets `entries`."""
+        """Stage one commit that sets `entries`, and stands for commits of a ledger that is lost."""
         with self._lock:
             before = {action_id: self.entry(action_id) for action_id in entries}
-            self._record(_Call(entries, before, change, when, message, branch, owed))
+            self._record(_Call(entries, before, change, when, message, branch, owed, tuple(replaces)))
 
     def _record(self, call: _Call) -> None:
         edits = {
@@ -200,6 +209,8 @@ class Ledger:
         details: dict[str, Any] = {"actions": sorted(call.entries)}
         if call.owed is not None:
             details["owed"] = call.owed
+        if call.replaces:
+            details["replaces"] = list(call.replaces)
         record = CommitRecord(
             change=call.change,
             kind="ledger",
@@ -214,6 +225,34 @@ class Ledger:
         root = update(self.staged, self._root(), edits)
         self._tip = make_ledger_commit(self.staged, record, root, [parent] if parent else [])
         self._calls.append(call)
+        self._staged_tips.append(self._tip)
+        self._contained |= {self._tip, *call.replaces, *([parent] if parent else [])}
+
+    def contains(self, known: Oid) -> bool:
+        """Tell whether a commit of the ledger is in its history, or one there stands for it.
+
+        What was found is remembered. Costs the commits since then, the first time.
+        """
+        with self._lock:
+            if known == self._tip or known in self._contained:
+                return True
+            oid = self._tip
+            try:
+                while oid is not None:
+                    replaced = require_record(self.staged, oid, self.ref).details.get("replaces", ())
+                    if known == oid or known in replaced:
+                        self._contained.add(known)
+                        return True
+                    parents = self.staged.commit(oid).parents
+                    oid = parents[0] if parents else None
+            except MissingObject:
+                pass  # a shallow clone: what came before is not there to be seen
+        return any(other.contains(known) for other in self._joined)
+
+    def join(self, other: Ledger) -> None:
+        """Know what `other` knows as well: its entries were taken over."""
+        if other is not self:
+            self._joined.append(other)
 
     @property
     def is_published(self) -> bool:
@@ -247,6 +286,7 @@ class Ledger:
                 with self._lock:
                     self.head = tip
                     del self._calls[:calls]
+                    del self._staged_tips[:calls]
                     self.staged.forget(objects)  # what was recorded since stays
                 return
 
@@ -258,6 +298,7 @@ class Ledger:
                 if tip == held:
                     self.head = held
                     del self._calls[:calls]
+                    del self._staged_tips[:calls]
                     return True
                 parents = self.staged.commit(tip).parents
                 tip, calls = parents[0] if parents else None, calls - 1

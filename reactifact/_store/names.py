@@ -26,7 +26,12 @@ from ..errors import InvalidName
 
 
 MAX_NAME_BYTES = 200
-"""How long an encoded name may be, its suffix included (git allows 250 bytes a part of a ref)."""
+"""How long an encoded name may be, its suffix included (git allows 250 bytes a part of a ref); it leaves room
+for a name that is cut to its hash beside a session of this length in `MAX_REF_BYTES`."""
+
+MAX_REF_BYTES = 255
+"""How long the full name of a ref may be that is made new: git hosts refuse longer ones (GitHub's GH005),
+and Windows paths of more than 260 characters."""
 
 MAX_ID_CHARACTERS = 4096
 """How long an id may be."""
@@ -49,10 +54,10 @@ _TAG = re.compile(r"refs/tags/([^/]+)/([^/]+)")
 
 
 @lru_cache(maxsize=8192)
-def encode_name(text: str, *, suffix: str = "") -> str:
+def encode_name(text: str, *, suffix: str = "", longest: int = MAX_NAME_BYTES) -> str:
     """Return `text` as one part of a path or a ref, with `suffix` (plain ASCII, `.json`) behind it.
 
-    The result is at most `MAX_NAME_BYTES` long; a longer one is cut and completed with a hash of
+    The result is at most `longest` bytes long; a longer one is cut and completed with a hash of
     the whole (`is_cut`). Raises `InvalidName` for an empty text, for one of more than
     `MAX_ID_CHARACTERS` characters, and for one that UTF-8 cannot hold.
     """
@@ -61,9 +66,9 @@ def encode_name(text: str, *, suffix: str = "") -> str:
     encoded = _EDGES.sub(_escape, _DOT_AFTER_DOT.sub(_escape, encoded))
     if _DEVICE_STEM.match(encoded):
         encoded = f"%{ord(encoded[0]):02X}{encoded[1:]}"
-    if len(encoded) + len(suffix) <= MAX_NAME_BYTES:
+    if len(encoded) + len(suffix) <= longest:
         return encoded + suffix
-    room = MAX_NAME_BYTES - len(suffix) - len(_CUT_MARK) - _HASH_DIGITS
+    room = longest - len(suffix) - len(_CUT_MARK) - _HASH_DIGITS
     head = _PARTIAL_ESCAPE.sub("", encoded[:room])
     return head + _CUT_MARK + blake3(data).hexdigest()[:_HASH_DIGITS] + suffix
 
@@ -104,7 +109,19 @@ def fan_out(identity: str) -> tuple[str, str, str]:
 
 def branch_ref(session: str, branch: str) -> str:
     """Return the full name of the ref of a branch. Raises `InvalidName` as `encode_name` does."""
-    return f"{_HEADS}{encode_name(session)}/{encode_name(branch)}"
+    return _named(_HEADS, session, branch)
+
+
+def long_branch_ref(session: str, branch: str) -> str | None:
+    """Return the longer name that an earlier version gave to the ref of a branch, if it did."""
+    name = f"{_HEADS}{encode_name(session)}/{encode_name(branch)}"
+    return name if len(name) > MAX_REF_BYTES else None
+
+
+def _named(folder: str, session: str, name: str) -> str:
+    own = encode_name(session)
+    room = MAX_REF_BYTES - len(folder) - len(own) - 1
+    return f"{folder}{own}/{encode_name(name, longest=min(MAX_NAME_BYTES, room))}"
 
 
 def ledger_ref(session: str) -> str:
@@ -114,7 +131,7 @@ def ledger_ref(session: str) -> str:
 
 def tag_ref(session: str, name: str) -> str:
     """Return the full name of the ref of a tag. Raises `InvalidName` as `encode_name` does."""
-    return f"{_TAGS}{encode_name(session)}/{encode_name(name)}"
+    return _named(_TAGS, session, name)
 
 
 def parse_tag_ref(ref: str) -> tuple[str | None, str] | None:

@@ -7,8 +7,11 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
 
+import anyio
 import click
 
+from .._sessions.service import rebuild_ledger
+from .._sessions.stores import open_database
 from .._store._history.log import entry
 from .._store._history.revset import DAMAGE, DamagedHead, Head, damaged, readable_heads
 from .._store.branch import MAIN
@@ -31,6 +34,7 @@ from .common import (
     print_json,
     store_argument,
     table,
+    to_stderr,
 )
 
 # -- `reactifact sessions`: what a store holds --
@@ -149,14 +153,24 @@ def _print(found: list[dict[str, Any]]) -> None:
 @store_argument
 @click.argument("session", metavar="[SESSION]", required=False)
 @click.option("--branch", help="Only this branch of the session.")
+@click.option(
+    "--rebuild-ledger",
+    "rebuild",
+    is_flag=True,
+    help="Give up the lost ledger of SESSION; what waits is sent.",
+)
 @json_option
-def outbox(store: str, session: str | None, branch: str | None, as_json: bool) -> None:
+def outbox(store: str, session: str | None, branch: str | None, rebuild: bool, as_json: bool) -> None:
     """Show the outbox of every branch, or of the branches of SESSION.
 
     Counts of pending, failed and dispatched actions, the age of the oldest pending one, and each
     pending or failed action with key, kind, age, attempts and error. A fork takes the actions of
     its origin along: one that waits on two branches is listed on both and delivered once. A branch
     that cannot be read is named on stderr after the others; the exit code is 2 then.
+
+    From a branch whose ledger is missing or behind (a clone of one branch, a shallow clone) nothing is sent
+    until the ledger is fetched. Where it is lost for good, --rebuild-ledger takes what no branch waits for
+    as sent; what a branch waits for is sent by the next drain, perhaps for the second time.
 
     \b
     --json: {damaged: [{ref, session, branch, error}], outboxes: [{session, branch, oldest_pending_age,
@@ -166,6 +180,8 @@ def outbox(store: str, session: str | None, branch: str | None, as_json: bool) -
       ordering_key}
     Ages are seconds; oldest_pending_age is null when nothing is pending.
     """
+    if rebuild:
+        _rebuild(store, session)
     with opened(store) as database:
         now = datetime.now(UTC)
         heads, broken = _heads(database, session, branch)
@@ -184,6 +200,22 @@ def outbox(store: str, session: str | None, branch: str | None, as_json: bool) -
         for status in found:
             _outbox_print(status)
     fail_for(broken)
+
+
+def _rebuild(store: str, session: str | None) -> None:
+    if session is None:
+        raise click.UsageError("--rebuild-ledger gives up the record of one session: name it as SESSION")
+    database = open_database(store, create=False)
+    try:
+        done = anyio.run(rebuild_ledger, database, session)
+    finally:
+        database.backend.close()
+    text = "the ledger is complete: nothing to rebuild"
+    if done.lost:
+        text = (
+            f"ledger rebuilt: {done.delivered} taken for sent, {len(done.wait)} to be sent by the next drain"
+        )
+    to_stderr(text)
 
 
 def _heads(

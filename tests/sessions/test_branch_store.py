@@ -6,6 +6,7 @@ import pytest
 from support import Answer, Echo, Note, Place, Question, answering_agents, commit, fsck, git, live
 
 from reactifact import Context, MergeConflict, Runtime
+from reactifact._store.names import encode_name
 from reactifact.commit import Read
 from reactifact.errors import StaleSession
 
@@ -277,3 +278,50 @@ async def test_relations_merge_after_a_reload(place: Place) -> None:
     await place.store().save_session("s", main)
     found = [(r.source_id, r.relation, r.target_id) for r in (await place.load("s")).relations()]
     assert found == [("z", "cites", "a")]
+
+
+LONG_SESSION = "客户询问订单延迟原因以及退款的可能性和补偿方案"
+LONG_BRANCH = "方案二退还一半货款并赠送优惠券和积分"
+
+
+async def test_a_ref_is_short_enough_for_git_hosts_and_windows(git_place: Place) -> None:
+    session = await git_place.store().open(LONG_SESSION)
+    session.context.create(Note(text="x"), id="a")
+    await session.save()
+    branches = git_place.branches()
+    for branch in (LONG_BRANCH, LONG_BRANCH + "!", "x" * 4096):
+        await branches.fork(f"{LONG_SESSION}/main", f"{LONG_SESSION}/{branch}")
+    refs = git(git_place.path, "for-each-ref", "--format=%(refname)").split()
+    assert max(len(ref) for ref in refs) <= 255
+    assert len(refs) == 4
+    assert await branches.list_branches(LONG_SESSION) == sorted([LONG_BRANCH, LONG_BRANCH + "!", "x" * 4096])
+
+
+async def test_a_longer_ref_of_an_earlier_version_is_the_same_branch(git_place: Place) -> None:
+    session = await git_place.store().open(LONG_SESSION)
+    session.context.create(Note(text="old"), id="a")
+    await session.save()
+    longer = f"refs/heads/{encode_name(LONG_SESSION)}/{encode_name(LONG_BRANCH)}"
+    assert len(longer) > 255
+    branches = git_place.branches()
+    fork = await branches.fork(f"{LONG_SESSION}/main", f"{LONG_SESSION}/{LONG_BRANCH}")
+    async with branches.edit(LONG_SESSION, LONG_BRANCH) as context:
+        context.create(Note(text="on the branch"), id="b")
+    (short,) = [
+        ref for ref in git(git_place.path, "for-each-ref", "--format=%(refname)").split() if "%-" in ref
+    ]
+    git(git_place.path, "update-ref", longer, short)
+    git(git_place.path, "update-ref", "-d", short)
+
+    again = git_place.branches()
+    loaded = await again.load_branch(LONG_SESSION, LONG_BRANCH)
+    assert loaded is not None
+    assert contents(loaded) == {"a": "old", "b": "on the branch"}
+    loaded.create(Note(text="later"), id="c")
+    await again.save_branch(loaded, session_id=LONG_SESSION, name=LONG_BRANCH)
+    refs = git(git_place.path, "for-each-ref", "--format=%(refname)").split()
+    assert longer in refs
+    assert short not in refs
+    assert fork.branch == LONG_BRANCH
+    await again.delete_branch(LONG_SESSION, LONG_BRANCH)
+    assert await again.list_branches(LONG_SESSION) == []
