@@ -307,9 +307,8 @@ async def test_a_longer_ref_of_an_earlier_version_is_the_same_branch(git_place: 
     fork = await branches.fork(f"{LONG_SESSION}/main", f"{LONG_SESSION}/{LONG_BRANCH}")
     async with branches.edit(LONG_SESSION, LONG_BRANCH) as context:
         context.create(Note(text="on the branch"), id="b")
-    (short,) = [
-        ref for ref in git(git_place.path, "for-each-ref", "--format=%(refname)").split() if "%-" in ref
-    ]
+    refs = git(git_place.path, "for-each-ref", "--format=%(refname)").split()
+    (short,) = [ref for ref in refs if "%-" in ref.rpartition("/")[2]]
     git(git_place.path, "update-ref", longer, short)
     git(git_place.path, "update-ref", "-d", short)
 
