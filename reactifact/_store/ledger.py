@@ -110,6 +110,8 @@ class Ledger:
     database: Database
     session: str
     head: Oid | None = None
+    ref: str = field(init=False)
+    """The name of the ledger's ref."""
     staged: Staging = field(init=False)
     _writing: threading.Lock = field(init=False, default_factory=threading.Lock)
     _lock: threading.RLock = field(init=False, default_factory=threading.RLock)
@@ -120,13 +122,9 @@ class Ledger:
     _joined: list[Ledger] = field(init=False, default_factory=list)  # whose entries were taken over
 
     def __post_init__(self) -> None:
+        self.ref = ledger_ref(self.session)
         self.staged = Staging(self.database)
         self._tip = self.head
-
-    @property
-    def ref(self) -> str:
-        """The name of the ledger's ref."""
-        return ledger_ref(self.session)
 
     @property
     def tip(self) -> Oid | None:

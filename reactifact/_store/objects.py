@@ -103,18 +103,12 @@ def object_id(kind: str, data: bytes) -> Oid:
 
 def encode_tree(entries: Mapping[str, TreeEntry]) -> bytes:
     """Encode a tree. Names are sorted as git does: a directory as if it ended in a slash."""
-    ordered = sorted(entries.items(), key=_tree_order)
-    return b"".join([b"%o %b\0%b" % (mode, _raw(name), bytes.fromhex(oid)) for name, (mode, oid) in ordered])
-
-
-def _tree_order(item: tuple[str, TreeEntry]) -> bytes:
-    name, (mode, _) = item
-    return _raw(name + "/" if mode == TREE_MODE else name)
-
-
-def _raw(name: str) -> bytes:
-    """Return the bytes of a name in a tree; one of another program's may be no UTF-8."""
-    return name.encode("utf-8", "surrogateescape")
+    ordered = []
+    for name, (mode, oid) in entries.items():
+        raw = name.encode("utf-8", "surrogateescape")  # one of another program's may not be UTF-8
+        ordered.append((raw + b"/" if mode == TREE_MODE else raw, mode, raw, oid))
+    ordered.sort()
+    return b"".join([b"%o %b\0%b" % (mode, raw, bytes.fromhex(oid)) for _, mode, raw, oid in ordered])
 
 
 def parse_tree(data: bytes) -> dict[str, TreeEntry]:
