@@ -1,6 +1,6 @@
-"""An agent: what it consumes, what it produces, and how urgent it is.
+"""An agent: what it consumes, what it produces, and how urgent it is; `@step` makes one of a function.
 
-Owns `Agent` and `create_agent`. Scheduling and committing are the runtime's.
+Owns `Agent`, `create_agent` and `step`. Scheduling and committing are the runtime's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""An artifact: a model under an id, with a version and a history.
+"""An artifact: a model under an id, with a version and a history; and its way into a payload.
 
-Owns `Artifact`, whether it stands alone or is read from a state. Where it was read from a state,
-data and history are loaded when they are first asked for.
+Owns `Artifact`, whether it stands alone or is read from a state (data and history are loaded when they are
+first asked for), and what a model, an id or a text is checked for before it is written.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`BranchStore`: the branches of a store, saved and loaded by name, and the verbs over them.
 
-A thin face: what a verb does stands in `verbs`, `bisect` and below.
+A thin face: what a verb does stands in `_sessions/verbs`, `_sessions/undo` and below.
 """
 
 from __future__ import annotations

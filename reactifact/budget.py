@@ -1,6 +1,7 @@
-"""How much a turn may do, and what it did.
+"""How much a turn may do, and what it did; counting what its model calls use.
 
-Owns `Budget`, `BudgetTracker`, `RunOutcome` and `RunStats`. Enforcing a budget is the loop's.
+Owns `Budget`, `BudgetTracker`, `RunOutcome`, `RunStats`, and the wrapper that counts tokens and cost.
+Enforcing a budget is the loop's.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""What an agent reads and reacts to: `BaseConsume`, and `Consume` for a single type.
+"""What an agent reads and reacts to: single types, and groups of artifacts that belong together.
 
-Owns a single type with a condition. Consumes over groups of artifacts are `correlated`'s.
+Owns `Consume`, and `CorrelatedConsume`, `JoinConsume` and `AbsentConsume` over groups; the index of groups
+is `_context/groups`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Ready functions that merge two changes of one value, or of one artifact.
+"""Merging two changes of one artifact: ready functions, conflicts as they are told, and what decides them.
 
 Owns the functions for values (`counter`, `as_set`, `append_only`), those that make a merge function
 of a type from them (`per_field`, `last_writer`), and the marker with which any of them leaves a
-conflict. All give the same result whichever side is ours. When they run is `resolving`'s business,
-and the runtime's for two patches of one generation.
+conflict; `MergeConflict` with its details; and what merge functions and a policy decide. All functions give
+the same result whichever side is ours.
 
     register_type(Post, merge=per_field(views=counter, tags=as_set, log=append_only))
     register_type(Profile, merge=last_writer("changed_at"))

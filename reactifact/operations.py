@@ -1,7 +1,7 @@
-"""What a patch is made of: the operations and the patch that gathers them.
+"""What a patch is made of: the operations, the patch that gathers them, and `Relation`.
 
 Owns `Create`, `Update`, `Delete`, `Link`, `Unlink`, their dictionary shapes, and `Patch`.
-Applying them to a state is `applying`'s.
+Applying them to a state is `_context/apply`'s.
 """
 
 from __future__ import annotations

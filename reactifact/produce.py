@@ -1,4 +1,4 @@
-"""What an agent does: `Produce`, the `@produce` decorator and the call they are handed.
+"""What an agent does: `Produce`, the `@produce` decorator, the call they are handed, and their retries.
 
 Owns the declaration of what may be created and of what a produce reacts to. Running it is the
 agent's and the runtime's.

@@ -1,7 +1,7 @@
 """`Runtime`: agents over a context, as applications start them.
 
-Owns the entry points, reentrancy, ending and statistics. What it is configured with is `wiring`'s, the
-loop itself `turn`'s.
+Owns the entry points, reentrancy, ending and statistics. What it is configured with is
+`_runtime/config`'s, the loop itself `_runtime/turn`'s.
 """
 
 from __future__ import annotations

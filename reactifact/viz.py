@@ -1,8 +1,4 @@
-"""Diagrams in Mermaid: what agents are wired to, and what a context holds.
-
-Owns what is drawn; how it is written is `mermaid`'s. A state is drawn from its bookkeeping alone:
-neither payloads nor the classes of artifacts are needed.
-"""
+"""Agents and contexts as Mermaid diagrams."""
 
 from __future__ import annotations
 

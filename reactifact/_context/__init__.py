@@ -1,1 +1,4 @@
-"""TODO _context"""
+"""The working state of one branch, behind `reactifact.context`: reading, changing, committing, merging.
+
+Nothing here runs an agent or sends anything; that is `_runtime`'s.
+"""

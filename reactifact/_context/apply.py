@@ -1,7 +1,7 @@
-"""Applying a patch: checked whole first, then applied whole.
+"""A patch checked whole and applied whole; and results that are kept although they are not committed yet.
 
-Owns the step from operations to versions, writes and events. `prepare` may refuse and changes
-nothing; `apply` cannot be refused by a payload any more.
+Owns the preparation of operations (models encoded, ids checked) and what a kept result must find unchanged
+to count.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Committing: from the changes of a context to commits of its line.
+"""Committing: from the changes of a context to commits of its branch, merges included.
 
-Owns the queue of events, the held results, and every way in which a commit comes about: direct
-changes, an edit, an execution's patch, bookkeeping, a merge. `Context` is the public face; the
-runtime and the session layer work on this.
+Owns the queue of events, the kept results, and every way in which a commit comes about: direct changes, an
+edit, an execution's patch, bookkeeping, a merge. `Context` is the public face; the runtime and the session
+layer work on this.
 """
 
 from __future__ import annotations

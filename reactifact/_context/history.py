@@ -1,7 +1,4 @@
-"""The history of a line as commits, and what differs between two of its versions.
-
-Owns the way from records back to `Commit` objects and the published `diff` dictionary. Reads only.
-"""
+"""Looking back: the commits of a branch as `Commit`, diffs between versions, and versions of artifacts."""
 
 from __future__ import annotations
 

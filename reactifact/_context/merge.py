@@ -1,9 +1,6 @@
-"""Merging one context into another: both sides as they stand, their common base, the plan.
+"""Planning a merge on a scratch copy, and applying the plan to a working copy.
 
-Owns the steps around the pure comparison of `_store/_history/merge`: what a side would commit now, objects of
-a foreign store, where the base is, the joined ledgers. Conflicts are told by `conflicts`, decided by
-`resolving`, and the plan is applied by `adopting`. A plan is made on the side: until it is applied
-neither context has changed, not even by a commit of its direct changes.
+What differs is found by `_store/_history/merge`; what a merge function or a policy decides is `merging`'s.
 """
 
 from __future__ import annotations

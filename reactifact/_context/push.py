@@ -1,7 +1,7 @@
-"""Bringing a context to the store: the barrier that a save and a delivery wait for.
+"""Bringing a context to the store: the barrier that a save and a delivery wait for, and the locks for it.
 
-Owns the way of a write from the event loop to a worker thread and back. Once started it is not
-cancelled: a commit is written whole or not at all.
+Owns the way of a write from the event loop to a worker thread and back, and the run and drain locks of a
+branch. Once started a write is not cancelled: a commit is written whole or not at all.
 """
 
 from __future__ import annotations

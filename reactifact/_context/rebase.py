@@ -1,8 +1,7 @@
-"""Going on from what somebody else wrote: direct changes are applied again on top of it.
+"""A branch that moved beneath a context: going on from what others wrote, and merges made by hand.
 
-Owns the reload of a context whose branch moved in the store. What agents had committed here and
-could not publish is dropped: its events are in the queue that the store holds, or come again from
-the direct changes.
+Owns `refresh`, which puts what was changed here on top, and the merging again, by our rules, of a merge
+that somebody made with git.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Changing a state through models: what `Context` shows, and what one execution sees of it.
+"""A state seen through models: artifacts, relations and events, what was looked at, and what was changed.
 
-`WorkingCopy` encodes models, writes versions and relations, and journals what was written as operations
-and events. It commits nothing.
+Owns `WorkingCopy`, the execution that the present code runs in (so that a context can answer with its
+view), and which artifacts are stale.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Delivering what was decided: after the commit, in order, at least once, under one key.
 
-Owns the drain: its lock, the calls of the dispatcher, and the recording of each outcome before the
-next send. It never decides what is sent.
+Owns the drain: its lock, the check that what an action rests on can be read, the calls of the dispatcher,
+and the recording of each outcome before the next send. It never decides what is sent.
 """
 
 from __future__ import annotations

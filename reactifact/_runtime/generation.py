@@ -1,6 +1,8 @@
-"""One generation: plan on the present state, execute on one snapshot, commit in plan order.
+"""One pass of the loop: plan, execute on one snapshot, combine, commit in plan order.
 
-Owns the way from a queue to commits. Budgets, saving and delivery are the turn's.
+Owns what becomes of results: two patches on one artifact are combined field by field or run again, what
+has finished when a generation is cut or fails is kept for the retry, and the version of the code that made
+a result is noted. A generation is committed whole or not at all.
 """
 
 from __future__ import annotations

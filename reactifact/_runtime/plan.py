@@ -1,7 +1,8 @@
-"""Which agents run on which events: matching a queue against a state.
+"""Which agents run on which events: matching a queue against a state, and in what order work begins.
 
-Owns the order of work (events in order, agents by priority, debounced ones once) and the note of
-which agents an event still owes. Executes nothing.
+Owns the order of work (events in order, agents by priority, debounced ones once), the note of which agents
+an event still owes, earlier names of agents, and the queue of work that waits for a place among limits.
+Executes nothing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Finding and delivering what waits anywhere in a store: for a service that starts after a crash.
+"""What waits anywhere in a store, a lost ledger rebuilt, and a stored commit as a context.
 
-Owns the scan over all branches and the drain of each. It runs no agent.
+Owns finding and delivering what waits in all sessions (`drain_store`), `rebuild_ledger`, and read-only
+contexts of the past.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which store a path, a DSN or a backend means."""
+"""Opening the store that a place names, saving contexts under sessions and branches, listing, pruning."""
 
 from __future__ import annotations
 

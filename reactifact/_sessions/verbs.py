@@ -1,9 +1,4 @@
-"""The verbs over branches that are named by text: fork, log, diff, merge, tag, blame.
-
-Owns the way from a name to what a verb works on, and the writing back. A name is `session/branch`,
-or with `session` the branch alone; where a commit will do, all that `revisions.resolve` knows. The
-comparing, merging and searching itself stands in `store` and `context`.
-"""
+"""The verbs over branches that are named by text: fork, log, diff, merge, tag, blame, bisect."""
 
 from __future__ import annotations
 

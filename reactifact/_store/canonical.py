@@ -1,7 +1,7 @@
-"""Canonical JSON: the one way in which data is written, so that equal data is an equal blob.
+"""Canonical JSON, and what is damaged told as an error that names it.
 
-Owns the bytes: UTF-8, keys sorted by code point, two spaces of indent, one scalar a line, a newline
-at the end. What may be written and what it means is decided elsewhere.
+Owns the bytes of payloads and bookkeeping (equal data gives equal bytes), the parsing of commits and trees
+with errors that name the object, and the check of a record's fields.
 """
 
 from __future__ import annotations

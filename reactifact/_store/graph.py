@@ -1,7 +1,4 @@
-"""Walking the commit graph: first-parent logs, ancestors, merge bases.
-
-Pure functions over `Objects`. Nothing here knows what a commit contains beyond its record.
-"""
+"""The commit graph: first parents, changes and their bases, and what a compaction folded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names on disk: any id as one part of a path or of a ref, and back.
+"""Names on disk: any id as one part of a path or of a ref, and back; and text made safe to print.
 
 Owns the percent-encoding of ids (artifacts, types, sessions, branches), the fan-out directories and
 the shape of our ref names. It knows nothing of what stands behind a path or a ref.

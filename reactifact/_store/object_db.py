@@ -1,8 +1,7 @@
-"""Objects of a backend seen through bounded caches, and objects staged before they are written.
+"""Objects of one backend with their caches, and what is staged on top of them.
 
-`Database` is shared by all contexts of a store and holds what is stored. `Staging` holds what one
-context has made but not yet published; it reads through to the database. Neither knows what the
-objects mean.
+Owns `Database` (stored), `Staging` (not written yet), the objects that are kept at hand for a place, those
+brought up to date from an older format, and the protection of branches.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The one protocol between reactifact and the place where objects and refs live.
+"""What a backend is: read objects, list refs, write objects and move refs by compare-and-swap, lend a lock.
 
-Four things are asked of a backend: read objects, list refs, write objects and move refs by
-compare-and-swap, and lend a lock that dies with its holder. Everything else (trees, diffs,
-merges, history) is pure code over `read_many`, the same for every backend.
+Owns the protocol, and what every backend refuses alike: malformed names of refs, objects that are absent or
+stand under a wrong id, refs in the way of others.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""The state of one branch at one moment, over the subtrees of a commit.
+"""The state of one branch: subtree ids and the changes on top, written out as trees when it is committed.
 
-`State` reads artifacts' bookkeeping, payload bytes, relations and waiting intents, and gathers
-changes on top until `flush` turns them into new subtrees. It knows ids and bytes, not models,
-events or commits. A snapshot is a second `State` on the same `Roots`: it costs nothing.
+Owns look-ups by id, type and relation, versions of artifacts, and the edits that a commit writes.
 """
 
 from __future__ import annotations

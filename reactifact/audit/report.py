@@ -1,8 +1,4 @@
-"""The report of an answer: what it rests on, and who made each part, when, with which code and models.
-
-Owns `AuditReport`, `ProvenanceEntry` and the way through the relations. It reads the state and the
-history of one context; no model class is needed. How a report is written is `rendering`'s.
-"""
+"""What an answer rests on: the report, and the same as JSON and Markdown."""
 
 from __future__ import annotations
 

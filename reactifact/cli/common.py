@@ -1,8 +1,4 @@
-"""What the verbs share: opening a store, choosing a branch, printing for people and for programs.
-
-Owns the arguments and options that several verbs have. Whatever comes from a store is made safe for
-a terminal before it is printed.
-"""
+"""What the verbs share: options, opening a store, choosing a branch or a revision, printing."""
 
 from __future__ import annotations
 

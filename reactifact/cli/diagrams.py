@@ -1,4 +1,4 @@
-"""`reactifact graph`: what agents are wired to, as a Mermaid flowchart."""
+"""`reactifact graph` and `context`: agents, and a stored context, as Mermaid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`reactifact log`: the commits of a branch, or of a session with its ledger."""
+"""`reactifact log` and `diff`: the commits of branches, and what changed between two states."""
 
 from __future__ import annotations
 

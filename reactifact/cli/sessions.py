@@ -1,4 +1,4 @@
-"""`reactifact sessions`: what a store holds."""
+"""`reactifact sessions` and `outbox`: what a store holds, and what waits to be delivered."""
 
 from __future__ import annotations
 

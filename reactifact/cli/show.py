@@ -1,4 +1,4 @@
-"""`reactifact show`: one commit, or one artifact with everything that is known of it."""
+"""`reactifact show`: an artifact, who wrote it and from what; or a commit, what it did and why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`reactifact bundle`: a session in one file, to hand on or to keep."""
+"""`reactifact bundle`, `export`, `import` and `prune`: a store in another place, and space back."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Memory of a conversation: summaries of windows, a bound on messages, a digest that rolls.
-
-Owns which messages are summed up, folded and dropped, and under which ids the result stands. What a
-summary says is the callbacks' (`llm`), what stands in for them without a model is `texts`'.
-"""
+"""Produces that keep a conversation short: window summaries, pruning, a rolling digest; finding inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`StatusMachine`: the status of an artifact follows, by rule, from the artifacts that belong to it."""
+"""A status that follows from a context, and the stages that a change reaches."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Checking a whole session: every commit, tree and payload against the hashes that name them.
+"""A whole history checked: every record against its tree, parents, payloads and bookkeeping.
 
-Owns the walk over all refs of a session and the order in which faults are told: the oldest commit
-first. Each commit is compared with its first parent, so what two commits share is read once and the
-cost is linear in what there is. What must hold inside one commit is `integrity`'s.
+Owns `verify_history`, the check of one commit, and a backend that hashes each object it reads.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Models that record what they are asked, give recorded answers again, or only note their calls.
-
-Owns `ReplayLLM`, `ReplayMiss` and `NotingLLM`. Each notes its calls (model, hash of the request, hash
-of the answer) on the commit of the execution that made them, so that an audit can name them. The file
-of a recording is `recording`'s.
-"""
+"""Recorded model calls: recording them, replaying them in order, and the file they stand in."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
-"""Run replay: making a run again and saying whether it came out the same, and if not, where.
+"""A run repeated and compared: in this process and in a fresh one, with a clock that steps.
 
-Owns `verify_run` and its report. Each run gets fresh resources with counted ids, a clock that steps,
-and, if there is a recording, a model that answers from it. A build that can be imported by name is
-run once more in a process of its own, because the order of a set of texts is the same all through
-one process and another in the next.
+Owns `verify_run`, the traces it compares, and where two runs part.
 """
 
 from __future__ import annotations

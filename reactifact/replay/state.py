@@ -1,8 +1,4 @@
-"""State replay: what a session was at any version, read from the commit's tree exactly.
-
-Owns `replay_context` and `replay_summary`. Nothing is run, sent or written; the classes of the
-artifacts are not needed until their data is asked for.
-"""
+"""A stored state rebuilt or summed up, and a session in one file with what replays it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The ids of models: which one each has, and what was registered under it.
+"""The ids of models: which one each has, what was registered under it, and the ids of generics.
 
-Owns the registered models of this process and the rule registered id, else `TYPE_ID`, else
-`module.qualname`. The way back, from an id to a model, is `types`'.
+Owns the registered models of this process, the rule registered id, else `TYPE_ID`, else
+`module.qualname`, and the text form of type arguments. The way back, from an id to a model, is
+`types/registry`'s.
 """
 
 from __future__ import annotations

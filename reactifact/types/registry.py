@@ -1,8 +1,8 @@
 """The type registry: which model stands behind a type id, and what goes with a model.
 
-Owns the way from an id to a model, and the use of migrate hooks, schema revisions and merge functions.
-Which id a model has is `type_ids`'; what a dotted name leads to, and what may be imported for it, is
-`lookup`'s; how a payload is written or validated is the codec's.
+Owns the way from an id to a model, schema revisions, and the use of migrate hooks and merge functions.
+Which id a model has is `types/ids`'; what a dotted name leads to, and what may be imported for it, is
+`types/importer`'s; how a payload is written or validated is `types/codec`'s.
 
 An id leads to a model by, in this order: a registered id, a registered alias, a qualified name that
 can be imported (parametrised generics through origin and arguments), a class that this process has

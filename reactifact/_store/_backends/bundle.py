@@ -1,9 +1,4 @@
-"""Bundles: refs and the objects they need in one file, in git's own format (version 2).
-
-Owns the bytes of the file and `BundleBackend`, which reads one as a store. `git bundle verify`,
-`git clone FILE` and `git fetch FILE` work on what is written here; what git writes is read too, as
-long as it rests on no objects outside of it. Which refs go into a bundle is decided elsewhere.
-"""
+"""Git bundles: writing one, reading one as a store, and unpacking what others packed."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Objects and refs as one dictionary of plain JSON types, and back.
-
-Owns the shape of such a document. Blobs, commits and trees are text in it as far as they are text,
-so that it can be read; ids make sure that what comes back is what was written.
-"""
+"""A session as one document: its shape, and a backend that keeps it in a user's own `KVBackend`."""
 
 from __future__ import annotations
 

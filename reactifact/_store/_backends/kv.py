@@ -1,7 +1,7 @@
-"""Key and value storage under its published names.
+"""Keys and values on a store, the store in memory, and how refs move in one.
 
-Owns `KVBackend` (what users may implement themselves) and the stores that are both an
-`ObjectBackend` and a `KVBackend`: a value is a blob under a ref below `refs/kv/`.
+Owns `KVBackend` and its faces, `MemoryBackend`, and the planning of moves of refs for stores that swap them
+all or none.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Locks between threads and processes that die with their holder: `flock` on files of the store.
-
-Each acquisition opens its own descriptor, so two threads of one process exclude each other as two
-processes do. It owns the lock files and the text that names a holder; what a lock protects is the
-business of those who take it. Needs a system with `flock` (Linux, macOS, the BSDs).
-"""
+"""Locks that die with their holder, among threads, processes and hosts, and the queue of waiters."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""TODO _store._history"""
+"""What looks over stored commits: revisions, diff, log, blame, merge, rebase, squash, the operation log."""

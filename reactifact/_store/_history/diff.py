@@ -1,8 +1,4 @@
-"""What differs between two states: artifacts by id, their fields by path, relations.
-
-Pure functions over `Roots` and stored JSON: no model is needed, and what both states share is
-never read. Delivery and bookkeeping are not compared, as in a merge.
-"""
+"""What differs between two states, artifact by artifact and field by field, and the same as text."""
 
 from __future__ import annotations
 

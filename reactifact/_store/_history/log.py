@@ -1,8 +1,4 @@
-"""Commits as entries of a log: one branch's own line, or several lines interleaved by time.
-
-Owns `Entry`, its dictionary shape, the order of interleaved lines and what a log can be asked for.
-Reads only.
-"""
+"""The log of branches, interleaved in time, and the difference of two branches."""
 
 from __future__ import annotations
 

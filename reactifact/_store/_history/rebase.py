@@ -1,9 +1,4 @@
-"""Going on after somebody else compacted: unpublished commits are linked onto the rewritten history.
-
-Owns the two cases: a branch whose ref holds its own last commit, rewritten or as it is (`follow`), and a fork
-without a ref whose history the store may give up (`settle_fork`). Nothing is merged here: the commits
-below are the same changes.
-"""
+"""Commits linked anew onto others after a compaction, and a branch set back to an earlier state."""
 
 from __future__ import annotations
 

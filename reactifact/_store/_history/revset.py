@@ -1,9 +1,4 @@
-"""From what a person types to a commit: names of branches and tags, versions, short ids.
-
-Owns the listing of heads and the meaning of `session/branch`, `session/tag`, `v3`,
-`session/branch@v3`, a full ref name, a shortened commit id and a shortened Change-Id. Reads only;
-works with any backend.
-"""
+"""Revisions as people write them (`session/branch~2`, tags, versions), heads, and tags."""
 
 from __future__ import annotations
 

@@ -1,15 +1,4 @@
-"""Compaction as a pure rewriting of history: which commits stay, and how they are linked anew.
-
-Owns the choice (`choose`) and the rewriting (`rewrite`) over a graph of changes. A commit that stays
-keeps its Change-Id, version, artifacts, relations, bookkeeping and queue; what changes is its parents,
-what its record says of the compaction, and the versions that are kept beside (`kept_versions`). Moving
-refs is `rewriting`'s.
-
-What stays, beside the last `keep` versions of each line: the tagged commits, the roots, and whatever
-may be a merge base of commits that stay. For that, each commit that would be folded is asked which
-commits that stay are the first above it, on every way up. If there is one on all ways, or if a commit
-between has the same ones above it, then that is a better common ancestor, and this one is folded.
-"""
+"""Compaction: a shorter history of the same state, for one branch and with it the whole session."""
 
 from __future__ import annotations
 

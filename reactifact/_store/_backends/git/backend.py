@@ -1,9 +1,4 @@
-"""`GitBackend`: a bare repository as an `ObjectBackend`.
-
-It owns the order of things: objects are published and synced before a ref moves to them, and their
-pack is kept from git's collector until it has. The parts of it stand beside: packs, refs, `HEAD`,
-locks, maintenance, and the repository itself.
-"""
+"""A bare git repository as a backend: one pack a write, refs and `HEAD` by hand, objects through libgit2."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Pack and index bytes (pack version 2, index version 2), written and joined by hand.
-
-Pure functions over bytes: objects in, the bytes of a pack and of its index out. It knows nothing of
-files, of durability or of where packs live. Nothing here reads deltas: what is joined is copied as
-it stands, and a pack that holds deltas is told apart so that it can be left alone.
-"""
+"""The bytes of packs, their indexes and loose objects: built, read, checked, joined."""
 
 from __future__ import annotations
 

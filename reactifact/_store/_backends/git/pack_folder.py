@@ -1,8 +1,8 @@
-"""The folder `objects/pack`: packs are published under a `.keep`, and what killed writers left is swept.
+"""The folder `objects/pack`: packs published under a `.keep`, checked before they are followed, merged.
 
-It owns names, order and durability of the files there. A `.keep` of ours is a hard link to a file
-that its writer holds locked, so a kept pack whose lock can be had belongs to a dead writer. What
-stands inside a pack is the business of `pack`; which packs are merged is that of `maintenance`.
+It owns names, order and durability of the files there, what marks a writer as alive, the sweep of what
+killed writers left, and the merging of small packs in bounded slices. A `.keep` of ours is a hard link to a
+file that its writer holds locked, so a kept pack whose lock can be had belongs to a dead writer.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""The file `packed-refs`: looked up by name and by prefix, and rewritten without a name.
+"""The file `packed-refs`, looked up and rewritten; and git's `<file>.lock` protocol.
 
-It owns that one file and the look at it. Loose refs, which win over packed ones, are the business of
-`refs`; packing refs is git's. Git sorts the file and says so in its first line: it is then searched
-where it stands, so that a lookup costs the same however many refs are packed. Each line that is met on
-the way is checked. A damaged file is not taken for one with fewer refs: what its sound lines name is
-found, and looking for anything else raises.
+Git sorts the file and says so in its first line: it is then searched where it stands, so that a lookup
+costs the same however many refs are packed. Each line that is met on the way is checked. A damaged file is
+not taken for one with fewer refs: what its sound lines name is found, and looking for anything else raises.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Refs of a bare repository by hand: list by prefix, read, and move by compare-and-swap.
+"""Refs and `HEAD` of a bare repository by hand: list by prefix, read, and move by compare-and-swap.
 
 Loose files and `packed-refs` are read as git reads them; a move takes a lock of the store against
-our own writers and git's `<ref>.lock` against git's. It owns the folder `refs/`. `HEAD` is the
-business of `head`; whether the new id exists is checked by the caller.
+our own writers and git's `<ref>.lock` against git's. Whether the new id exists is checked by the caller.
 """
 
 from __future__ import annotations

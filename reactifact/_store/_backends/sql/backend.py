@@ -1,8 +1,4 @@
-"""`SQLBackend`: what the stores in tables of a database have in common.
-
-Owns the frame of reading, of values under keys, and of a prune. How a statement runs, and what makes a
-write atomic and durable, is the business of each store; what rows mean is `rows`'.
-"""
+"""What stores in the tables of a database share: reading rows, the key and value face, pruning."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""`PostgreSQLKVBackend`: objects, refs and values in the tables of one PostgreSQL schema.
-
-It owns the tables, the order of a write, and what a lost connection means for one. The same tables
-as in SQLite; many processes on many hosts use them at once.
-"""
+"""A PostgreSQL database as a store; psycopg is imported when it is first needed."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""One PostgreSQL server as the store sees it: the DSN, a small pool of connections, errors.
-
-It owns connecting, trying again after a lost connection, and the words for what went wrong. It
-imports psycopg, so only `PostgreSQLKVBackend` imports it, and late.
-"""
+"""Connections to a PostgreSQL server, and locks that die with the one that holds them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The tables of a PostgreSQL store, and every statement on them.
-
-Owns the text of both for one schema. When a statement runs, and what its rows mean, is decided elsewhere.
-"""
+"""The statements of the PostgreSQL store, and transactions that take few round trips."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""`SQLiteKVBackend`: objects, refs and values in the tables of one SQLite file.
-
-It owns the tables and the order of a write: one transaction holds the objects and all refs, so a
-reader sees all of it or nothing.
-"""
+"""One SQLite file as a store: its connection and transactions, and the backend on it."""
 
 from __future__ import annotations
 
