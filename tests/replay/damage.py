@@ -34,7 +34,7 @@ async def find(call: ProduceCall) -> None:
     assert fact is not None
     made = call.effects.upsert(Finding(text=fact.data.text.upper()), id=f"finding:{fact.id}")
     call.effects.link(made, "derived_from", fact)
-    call.effects.act("tell", key=f"tell:{fact.id}", payload={"text": fact.data.text})
+    call.effects.act("tell", key=f"tell:{fact.id}", payload={"fact": fact.id})
 
 
 async def make_store(path: Path, turns: int = 2) -> None:
