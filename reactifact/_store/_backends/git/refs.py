@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 
-from ....errors import Contention, DamagedRef, StoreBusy
+from ....errors import Contention, DamagedRef, NameTaken, StoreBusy
 from ...names import plain
 from ...objects import Oid
 from ...protocol import RefScan, RefUpdate, name_in_the_way, parent_names
@@ -39,6 +39,7 @@ class RefFolder:
         self._step = step
         self._packed = PackedRefs(git_dir, locks, sync=sync)
         self._plain: set[str] = set()  # folders of refs that were seen not to be links
+        self._folds: bool | None = None  # whether the disk takes names that differ by case alone for one
 
     def read(self, name: str) -> Oid | None:
         """Return the id `name` holds, following symbolic refs. Raises `DamagedRef`."""
@@ -179,6 +180,8 @@ class RefFolder:
 
     def _make_way(self, name: str) -> None:
         """Refuse a name that another ref stands in the way of; remove empty folders there."""
+        if self.folds_case:
+            self._refuse_twin(name)
         for other in parent_names(name):
             if self.read(other) is not None:
                 raise name_in_the_way(name, other, self._location)
@@ -201,8 +204,51 @@ class RefFolder:
                 return
             folder = os.path.dirname(folder)
 
+    @property
+    def folds_case(self) -> bool:
+        """Whether the disk takes names that differ by case alone for one: `HEAD` is there under another."""
+        if self._folds is None:
+            self._folds = os.path.exists(f"{self._git_dir}/hEAd")
+        return self._folds
+
+    def _twin(self, name: str) -> str | None:
+        """Return the first part of a ref's path that stands there in other upper and lower case, if any."""
+        path = self._git_dir
+        done = ""
+        for part in name.split("/"):
+            try:
+                listed = os.listdir(path)
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+            if part not in listed:
+                same = (entry for entry in listed if entry.casefold() == part.casefold())
+                return next((f"{done}{entry}" for entry in same), None)
+            path, done = f"{path}/{part}", f"{done}{part}/"
+        return None
+
+    def _refuse_twin(self, name: str) -> None:
+        twin = self._twin(name)
+        if twin is None:
+            below = name.casefold().split("/")
+            for packed in self.packed_under("refs/"):
+                parts = packed.split("/")
+                for depth in range(1, len(below) + 1):
+                    if [p.casefold() for p in parts[:depth]] != below[:depth]:
+                        break
+                    if parts[:depth] != name.split("/")[:depth]:
+                        twin = "/".join(parts[:depth])
+                        break
+        if twin is not None:
+            raise NameTaken(
+                f"{name} cannot be made in {self._location}: its disk takes upper and lower case for the "
+                f"same, and {twin} is there, so the two would be one. Choose an id that differs in more than "
+                f"case, or keep the store on a disk that tells them apart, or in SQLite or PostgreSQL"
+            )
+
     def _loose(self, name: str) -> bytes | None:
         self._require_plain(name.rpartition("/")[0])
+        if self.folds_case and self._twin(name) is not None:
+            return None  # what would be opened is another's
         try:
             return read_plain(f"{self._git_dir}/{name}").rstrip()
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
