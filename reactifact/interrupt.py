@@ -40,9 +40,9 @@ class PendingQuestion(BaseModel):
 
         Raises `AnswerConflict` where it has another one, unless `change` asks for that.
         """
+        if self.answered and repr(self.resolution) == repr(resolution):  # as texts, because `True == 1`
+            return None
         if self.answered and not change:
-            if self.resolution == resolution and type(self.resolution) is type(resolution):
-                return None
             raise AnswerConflict(
                 f"question {artifact_id!r} was answered with {self.resolution!r} already, and what was "
                 f"decided by that may be done: its answer stays; pass change=True to change it "

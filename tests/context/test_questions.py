@@ -62,6 +62,8 @@ def test_the_first_answer_stands_until_a_change_is_asked_for() -> None:
     with pytest.raises(AnswerConflict):
         context.resume(asked.id, True)
     assert asked.data.resolution == "yes"
+    assert context.resume(asked.id, "yes", change=True) is asked
+    assert context.pending_events() == []
     context.resume(asked.id, "no", change=True)
     assert (asked.data.resolution, asked.version) == ("no", version + 1)
     assert len(context.pending_events()) == 1
