@@ -15,8 +15,8 @@ PAUSES = ("pack-renamed", "idx-renamed", "pack-dir-synced", "ref-locked", "ref-w
 
 
 def main(path: str, rounds: int, protect: bool) -> None:
-    sys.path.insert(0, str(Path(__file__).parents[1] / "store"))
-    from conformance import commit
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    from building import commit
 
     from reactifact._store._backends.git.backend import GitBackend
     from reactifact._store.protocol import RefUpdate

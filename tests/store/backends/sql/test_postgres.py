@@ -470,7 +470,7 @@ def test_the_server_of_a_test_run_ends_with_the_run(postgres: PostgresServer) ->
         [sys.executable, "-c", program],
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
     )
     assert run.stdout is not None
     port, data = run.stdout.readline().split()

@@ -151,7 +151,7 @@ class Everything(BaseModel):
         return self.first + self.second
 
 
-# Zones that change their offset, and `fold`, are refused: `tests/unit/test_faithful_state.py`.
+# Zones that change their offset, and `fold`, are refused: `tests/types/test_equality_faithful_state.py`.
 zones = st.sampled_from([UTC, timezone(timedelta(hours=-3, minutes=-30)), zoneinfo.ZoneInfo("UTC")])
 moments = st.datetimes(
     min_value=datetime(1970, 1, 2), max_value=datetime(9000, 1, 1), timezones=st.none() | zones

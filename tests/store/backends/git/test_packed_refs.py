@@ -129,7 +129,7 @@ CHILD = Path(__file__).with_name("writer_child.py")
 def test_the_lock_of_a_killed_deletion_goes_when_the_store_is_opened(path: Path) -> None:
     name, lock = "refs/heads/000/main", path / "packed-refs.lock"
     command = [sys.executable, str(CHILD), "delete", str(path), name, "ref-unpacked"]
-    root = str(CHILD.parents[2])
+    root = os.pathsep.join(map(str, CHILD.parents[3:5]))
     assert subprocess.run(command, check=False, env={**os.environ, "PYTHONPATH": root}).returncode < 0
     assert lock.exists()
     (path / "packed-refs.part").touch()  # as a kill while it was written leaves it

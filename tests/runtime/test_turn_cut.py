@@ -12,7 +12,7 @@ import anyio
 import pytest
 from hanging_turn_child import agents as shop_agents
 from support import Answer, Order, Place, Question, action, fsck, live, notifier, trigger_of
-from test_shutdown import start
+from test_runtime_shutdown import start
 
 from reactifact import (
     Agent,

@@ -193,10 +193,10 @@ def test_a_forked_child_leaves_the_connections_alone(path: Path) -> None:
         "backend.close() if not child else os.waitpid(child, 0)\n"
         "if child: print(len(backend.refs()), backend.refs()[MAIN] != first); backend.close()\n"
     )
-    here = Path(__file__).parent
+    tests = Path(__file__).parents[3]
     done = subprocess.run(
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program, path],
-        env={**os.environ, "PYTHONPATH": f"{here}{os.pathsep}{here.parents[1]}"},
+        env={**os.environ, "PYTHONPATH": f"{tests}{os.pathsep}{tests.parent}"},
         capture_output=True,
         text=True,
         check=False,
@@ -325,10 +325,10 @@ def run_unprivileged(path: Path, expression: str) -> str:
         f"try: print({expression})\n"
         "except Exception as error: print(type(error).__name__, error)\n"
     )
-    here = Path(__file__).parent
+    tests = Path(__file__).parents[3]
     done = subprocess.run(
         [sys.executable, "-c", program, path],
-        env={**os.environ, "PYTHONPATH": f"{here}{os.pathsep}{here.parents[1]}"},
+        env={**os.environ, "PYTHONPATH": f"{tests}{os.pathsep}{tests.parent}"},
         capture_output=True,
         text=True,
         check=False,

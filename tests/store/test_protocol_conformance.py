@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conformance import BackendConformance, OpenBackend
 
 from reactifact._store._backends.git.backend import GitBackend
 from reactifact._store._backends.kv import MemoryBackend
 from reactifact._store._backends.sql.postgres import PostgreSQLKVBackend
 from reactifact._store._backends.sql.sqlite import SQLiteKVBackend
+from reactifact.testing.conformance import BackendConformance, OpenBackend
 
 
 class TestMemory(BackendConformance):

@@ -37,10 +37,10 @@ STEPS = ["begun", "objects stored", "refs moved", "committed"]
 
 def start(*arguments: object) -> subprocess.Popen[str]:
     """Start `store_child.py` in a process of its own."""
-    here = Path(__file__).parent
-    path = os.pathsep.join([str(here), str(here.parents[1]), os.environ.get("PYTHONPATH", "")])
+    tests = Path(__file__).parents[3]
+    path = os.pathsep.join([str(tests), str(tests.parent), os.environ.get("PYTHONPATH", "")])
     return subprocess.Popen(
-        [sys.executable, str(here / "store_child.py"), *map(str, arguments)],
+        [sys.executable, str(Path(__file__).with_name("store_child.py")), *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
