@@ -6,8 +6,8 @@ the shape of our ref names. It knows nothing of what stands behind a path or a r
 An encoded name holds ASCII letters, digits, `-_.+=,@` and percent escapes, and nothing that git,
 POSIX or Windows treats specially. Two ids never share a name: names differ in their bytes, which is
 what git compares. Upper case stays plain so that `__main__.Order` reads well in `git log --stat`;
-on a disk that folds case, a *checkout* of two ids that differ in case alone overlaps, the bare
-repository does not.
+on a disk that folds case, the bare repository refuses the second of two refs that differ in case alone
+(`NameTaken`), and a *checkout* of two such artifacts overlaps.
 """
 
 from __future__ import annotations

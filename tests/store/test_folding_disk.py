@@ -1,39 +1,78 @@
 """A disk that takes upper and lower case for the same: ids that differ by case alone are refused.
 
-The disk is a fake layer below the reading of refs: what such a disk does when a file is opened.
+The disk is a fake layer below `os`: every path below the test's folder is looked up as such a disk does.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from building import blob
 from support import Note, git
 
 from reactifact import SessionStore
-from reactifact._store._backends.git import refs
+from reactifact._store._backends.git import GitBackend
+from reactifact._store._backends.git.refs import RefFolder
+from reactifact._store.objects import GitObject, object_id
+from reactifact._store.protocol import RefUpdate
 from reactifact.branching import BranchStore
-from reactifact.errors import NameTaken
+from reactifact.errors import NameTaken, StoreBusy
 
 pytestmark = pytest.mark.anyio
 
 
-def as_on_the_disk(path: str) -> str:
-    """Return the path of the file that a folding disk opens under a name."""
-    found = "/"
-    for part in Path(path).parts[1:]:
-        listed = os.listdir(found) if os.path.isdir(found) else []
-        same = [name for name in listed if name.casefold() == part.casefold()]
-        found = os.path.join(found, part if part in listed or not same else same[0])
-    return found
+OF_ONE_PATH = [
+    "listdir",
+    "open",
+    "stat",
+    "lstat",
+    "mkdir",
+    "rmdir",
+    "unlink",
+    "remove",
+    "scandir",
+    "readlink",
+    "utime",
+    "chmod",
+]
+OF_TWO_PATHS = ("rename", "replace", "link")
 
 
 @pytest.fixture
-def folding(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = refs.read_plain
-    monkeypatch.setattr(refs, "read_plain", lambda path: real(as_on_the_disk(path)))
-    monkeypatch.setattr(refs.os.path, "exists", lambda path, real=os.path.exists: real(as_on_the_disk(path)))
+def folding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listdir = os.listdir
+
+    def on_the_disk(path: Any) -> Any:
+        """Return the path of what a folding disk finds under a name."""
+        whole = path if isinstance(path, int) else os.path.abspath(os.fsdecode(path))
+        if isinstance(whole, int) or not whole.startswith(f"{tmp_path}/"):
+            return path
+        found = str(tmp_path)
+        for part in whole[len(found) + 1 :].split("/"):
+            try:
+                listed = listdir(found)
+            except OSError:
+                listed = []
+            same = (name for name in listed if name.casefold() == part.casefold())
+            found += "/" + (part if part in listed else next(same, part))
+        return found
+
+    def folded(call: Callable[..., Any], paths: int) -> Callable[..., Any]:
+        def on_disk(*arguments: Any, **options: Any) -> Any:
+            if options.get("dir_fd") is None:
+                arguments = (*map(on_the_disk, arguments[:paths]), *arguments[paths:])
+            return call(*arguments, **options)
+
+        return on_disk
+
+    for paths, names in ((1, OF_ONE_PATH), (2, OF_TWO_PATHS)):
+        for name in names:
+            monkeypatch.setattr(os, name, folded(getattr(os, name), paths))
+    monkeypatch.setattr("builtins.open", folded(open, 1))
 
 
 async def keep(place: Path, session_id: str, text: str) -> None:
@@ -72,6 +111,33 @@ async def test_a_branch_that_differs_by_case_alone_is_refused(tmp_path: Path) ->
         await branches.fork("s/main", "s/Plan")
     assert await branches.list_branches("s") == ["plan"]
     await branches.fork("s/main", "s/other")
+
+
+@pytest.mark.usefixtures("folding")
+def test_two_that_differ_by_case_alone_and_are_made_at_once_exclude_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "state.git"
+    oid, content = blob(b"x")
+    theirs = object_id("blob", b"y")
+    GitBackend(place).write({oid: content, theirs: GitObject("blob", b"y")})
+    tried: list[str] = []
+    make_way = RefFolder._make_way
+
+    def and_then_the_other(folder: RefFolder, name: str) -> None:
+        make_way(folder, name)
+        if not tried:
+            tried.append(name)
+            other = GitBackend(place, lock_wait=0.0)
+            with pytest.raises(StoreBusy):
+                other.write({}, [RefUpdate("refs/heads/Tenant/main", None, theirs)])
+
+    monkeypatch.setattr(RefFolder, "_make_way", and_then_the_other)
+    GitBackend(place).write({}, [RefUpdate("refs/heads/tenant/main", None, oid)])
+    assert tried == ["refs/heads/tenant/main"]
+    assert GitBackend(place).refs("refs/heads/") == {"refs/heads/tenant/main": oid}
+    with pytest.raises(NameTaken):
+        GitBackend(place).write({}, [RefUpdate("refs/heads/Tenant/main", None, theirs)])
 
 
 async def test_elsewhere_they_are_two_and_names_stay_readable(tmp_path: Path) -> None:

@@ -140,7 +140,9 @@ class RefFolder:
         be had.
         """
         folder = update.name.rpartition("/")[0]
-        with self._locks.between_ours(folder, f"refs under {folder}", striped=True):
+        # where the disk folds, those that differ by case alone are made one after another
+        subject = folder.casefold() if self.folds_case else folder
+        with self._locks.between_ours(subject, f"refs under {folder}", striped=True):
             self.require(update, self.read(update.name))
             if update.expected is None and update.new is not None:
                 self._make_way(update.name)
