@@ -7,7 +7,9 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -294,15 +296,12 @@ class TestWhenTheSystemRefuses:
         with opened(str(path)) as backend:
             assert put(backend, MAIN, "two", backend.refs()[MAIN])
 
-    def test_a_folder_that_may_only_be_read(self, tmp_path: Path) -> None:
-        folder = tmp_path / "folder"
+    def test_a_folder_that_may_only_be_read(self, open_place: Path) -> None:
+        folder = open_place / "folder"
         folder.mkdir()
         path = folder / "state.db"
         with opened(str(path)) as backend:
             put(backend, MAIN, "one")
-        if os.geteuid() == 0:
-            for parent in [folder, *folder.parents][:-2]:
-                parent.chmod(parent.stat().st_mode | 0o055)
         path.chmod(0o444)
         folder.chmod(0o555)
         assert MAIN in run_unprivileged(path, "open_database(place, read_only=True).backend.refs()")
@@ -312,6 +311,18 @@ class TestWhenTheSystemRefuses:
         said = run_unprivileged(path, "open_database(place, create=False).backend.write(*something)")
         assert "StoreError" in said
         assert "give this user write permission" in said
+
+
+@pytest.fixture
+def open_place() -> Iterator[Path]:
+    """A folder that another user may read: each start of pytest closes the parent of its own to others."""
+    with tempfile.TemporaryDirectory() as made:
+        place = Path(made)
+        place.chmod(0o755)
+        if os.geteuid() == 0:
+            for parent in [*place.parents][:-1]:
+                parent.chmod(parent.stat().st_mode | 0o055)
+        yield place
 
 
 def run_unprivileged(path: Path, expression: str) -> str:
