@@ -119,6 +119,9 @@ class Ledger:
     _calls: list[_Call] = field(init=False, default_factory=list)
     _staged_tips: list[Oid] = field(init=False, default_factory=list)  # of the calls
     _contained: set[Oid] = field(init=False, default_factory=set)  # known to be in its history
+    _missing: dict[Oid, Oid | None] = field(
+        init=False, default_factory=dict
+    )  # looked for in vain, from which tip
     _joined: list[Ledger] = field(init=False, default_factory=list)  # whose entries were taken over
 
     def __post_init__(self) -> None:
@@ -229,23 +232,31 @@ class Ledger:
     def contains(self, known: Oid) -> bool:
         """Tell whether a commit of the ledger is in its history, or one there stands for it.
 
-        What was found is remembered. Costs the commits since then, the first time.
+        What was found or not is remembered. Costs the commits since then, the first time, and all of them
+        for one that is missing, once for each tip.
         """
         with self._lock:
             if known == self._tip or known in self._contained:
                 return True
-            oid = self._tip
-            try:
-                while oid is not None:
-                    replaced = require_record(self.staged, oid, self.ref).details.get("replaces", ())
-                    if known == oid or known in replaced:
+            if known not in self._missing or self._missing[known] != self._tip:
+                try:
+                    if self._is_in_history(known):
                         self._contained.add(known)
                         return True
-                    parents = self.staged.commit(oid).parents
-                    oid = parents[0] if parents else None
-            except MissingObject:
-                pass  # a shallow clone: what came before is not there to be seen
+                    self._missing[known] = self._tip
+                except MissingObject:
+                    pass  # a shallow clone, which may be deepened: what came before is not there to be seen
         return any(other.contains(known) for other in self._joined)
+
+    def _is_in_history(self, known: Oid) -> bool:
+        oid = self._tip
+        while oid is not None:
+            replaced = require_record(self.staged, oid, self.ref).details.get("replaces", ())
+            if known == oid or known in replaced:
+                return True
+            parents = self.staged.commit(oid).parents
+            oid = parents[0] if parents else None
+        return False
 
     def join(self, other: Ledger) -> None:
         """Know what `other` knows as well: its entries were taken over."""

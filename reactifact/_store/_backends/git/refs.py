@@ -229,17 +229,8 @@ class RefFolder:
         return None
 
     def _refuse_twin(self, name: str) -> None:
-        twin = self._twin(name)
-        if twin is None:
-            below = name.casefold().split("/")
-            for packed in self.packed_under("refs/"):
-                parts = packed.split("/")
-                for depth in range(1, len(below) + 1):
-                    if [p.casefold() for p in parts[:depth]] != below[:depth]:
-                        break
-                    if parts[:depth] != name.split("/")[:depth]:
-                        twin = "/".join(parts[:depth])
-                        break
+        packed = (_in_other_case(name, other) for other in self.packed_under("refs/"))
+        twin = self._twin(name) or next(filter(None, packed), None)
         if twin is not None:
             raise NameTaken(
                 f"{name} cannot be made in {self._location}: its disk takes upper and lower case for the "
@@ -268,6 +259,17 @@ class RefFolder:
             self._plain.clear()
         if os.path.isdir(path):
             self._plain.add(folder)
+
+
+def _in_other_case(name: str, other: str) -> str | None:
+    """Return the first part of `other` that differs from `name` in upper and lower case alone, if any."""
+    parts = other.split("/")
+    for depth, (mine, theirs) in enumerate(zip(name.split("/"), parts, strict=False), 1):
+        if mine.casefold() != theirs.casefold():
+            return None
+        if mine != theirs:
+            return "/".join(parts[:depth])
+    return None
 
 
 def _shown(content: bytes) -> str:
