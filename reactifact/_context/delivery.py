@@ -187,6 +187,7 @@ def rearm(working: WorkingCopy, action_id: str, when: datetime) -> Artifact[Pend
         error=None,  # while `attempts` only grows, so that whoever retries can put an end to it
         updated_at=when.isoformat(),
         changes=entry.changes + 1,
+        rearmed=entry.rearmed + 1,
     )
     return _record(working, changed, meta, when, f"retry {_key(action_id)}", None)
 

@@ -84,7 +84,8 @@ def log(
     """
     head = find_branch(database, text, session=session)
     start = named_state(database, text, session) if head is None else head.commit
-    entries: Iterator[Entry] = interleaved(database, [start]) if merged else own_line(database, start)
+    is_whole = merged or (head is not None and head.is_ledger)  # two ledgers that met are one line
+    entries: Iterator[Entry] = interleaved(database, [start]) if is_whole else own_line(database, start)
     return list(islice(filter(wanted.fits, entries), limit))
 
 

@@ -217,6 +217,44 @@ def is_ancestor(objects: Objects, old: Oid, new: Oid) -> bool:
     return merge_bases(objects, old, new) == [old]
 
 
+def reachable(objects: Objects, starts: Iterable[Oid]) -> Iterator[Oid]:
+    """Yield every commit that some commits reach, each once. Raises `MissingObject`."""
+    seen = set(starts)
+    waiting = list(seen)
+    while waiting:
+        oid = waiting.pop()
+        yield oid
+        for parent in objects.commit(oid).parents:
+            if parent not in seen:
+                seen.add(parent)
+                waiting.append(parent)
+
+
+def not_below(objects: Objects, tip: Oid, known: Oid | None, *, is_complete: bool = True) -> Iterator[Oid]:
+    """Yield the commits that `tip` reaches and `known` does not, each before its parents.
+
+    Costs those and the few beside them. Raises `MissingObject`; with `is_complete` false a commit that is
+    absent ends the walk, as in a shallow clone.
+    """
+    depths = _Depths(objects)
+    is_known = {tip: False} if known is None else {tip: tip == known, known: True}
+    queue = [(-depths.of(oid), oid) for oid in is_known]
+    heapq.heapify(queue)
+    while any(not is_known[oid] for _, oid in queue):
+        _, oid = heapq.heappop(queue)
+        if not is_known[oid]:
+            yield oid
+        for parent in objects.commit(oid).parents:
+            is_new = parent not in is_known
+            is_known[parent] = is_known.get(parent, False) or is_known[oid]
+            if is_new:
+                try:
+                    heapq.heappush(queue, (-depths.of(parent), parent))
+                except MissingObject:
+                    if is_complete:
+                        raise
+
+
 def merge_bases(objects: Objects, ours: Oid, theirs: Oid) -> list[Oid]:
     """Return the best common ancestors of two commits, in the order of their Change-Ids.
 

@@ -8,22 +8,24 @@ branch ever does.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, total_ordering
 from typing import Any
 
+from blake3 import blake3
+
 from ..errors import Contention, MissingObject, StaleSession
-from . import canonical
+from . import canonical, graph
 from .canonical import refusing_damage, typed
 from .commits import CommitRecord, make_ledger_commit, require_kind, require_record
 from .layout import file_path
 from .names import ledger_ref
-from .object_db import Database, Staging, blob_entry
-from .objects import Oid
+from .object_db import Database, Objects, Staging, blob_entry
+from .objects import Oid, TreeEntry
 from .protocol import RefUpdate
-from .trees import lookup, subtree, update, walk
+from .trees import Path, compare, lookup, subtree, update, walk
 
 LEDGER_AUTHOR = "outbox"
 _ATTEMPTS = 8
@@ -43,11 +45,13 @@ class LedgerEntry:
     updated_at: str = ""
     changes: int = 0  # how often the delivery state changed: versions of the action beyond its payload
     refused: tuple[str, ...] = ()  # hashes of other payloads that were refused under this id
+    rearmed: int = 0  # how often somebody said that it may be sent again
 
     def encode(self) -> bytes:
         """Return the bytes of the ledger file."""
         record = asdict(self)
         record["refused"] = list(self.refused)
+        record["rearmed"] = self.rearmed or None
         return canonical.encode({k: v for k, v in record.items() if v not in (None, [])})
 
     @staticmethod
@@ -61,17 +65,41 @@ class LedgerEntry:
 
 
 def joined(ours: LedgerEntry | None, theirs: LedgerEntry | None) -> LedgerEntry | None:
-    """Return what two ledgers know together: `dispatched` wins over `failed` over nothing."""
+    """Return what two ledgers know together: `dispatched` wins over `failed` over nothing.
+
+    A failure that was re-armed waits again, unless the other side delivered it, or re-armed it as often and
+    it failed again. Counts take the larger. In whatever order ledgers are joined, and however often, the
+    result is the same.
+    """
     if ours is None or theirs is None:
         return ours or theirs
-    rank = {"dispatched": 2, "failed": 1}
-    best, other = (ours, theirs) if rank.get(ours.status, 0) >= rank.get(theirs.status, 0) else (theirs, ours)
     return replace(
-        best,
+        max(ours, theirs, key=_weight),
         attempts=max(ours.attempts, theirs.attempts),
         changes=max(ours.changes, theirs.changes),
-        refused=tuple(sorted({*best.refused, *other.refused})),
+        rearmed=max(ours.rearmed, theirs.rearmed),
+        refused=tuple(sorted({*ours.refused, *theirs.refused})),
     )
+
+
+def _weight(entry: LedgerEntry) -> tuple[Any, ...]:
+    """Return the place of an entry among all there can be of its action, but for what is joined apart."""
+    told = (entry.updated_at, entry.branch, entry.intent, entry.error or "")
+    if entry.status == "dispatched":
+        # the first delivery is the one that reached the world
+        return (2, _Reversed(entry.dispatched_at or ""), *told)
+    return (1, entry.rearmed, entry.status == "failed", *told)
+
+
+@total_ordering
+@dataclass(frozen=True, slots=True)
+class _Reversed:
+    """A text that is the larger, the earlier it comes."""
+
+    text: str
+
+    def __lt__(self, other: _Reversed) -> bool:
+        return self.text > other.text
 
 
 @dataclass(slots=True)
@@ -96,6 +124,7 @@ class _Call:
     branch: str
     owed: list[str] | None
     replaces: tuple[Oid, ...] = ()  # commits that stand in no history, and that this one stands for
+    merges: Oid | None = None  # the tip of another ledger of the session, which it takes in
 
 
 @dataclass(slots=True)
@@ -160,7 +189,8 @@ class Ledger:
             for call, tip in zip(calls, lost, strict=True):
                 entries = {i: self._again(i, call) for i in call.entries}
                 # a branch may have named the commit that lost the race
-                self._record(replace(call, entries=entries, replaces=(*call.replaces, tip)))
+                replaces = (*call.replaces, *([] if tip == call.merges else [tip]))
+                self._record(replace(call, entries=entries, replaces=replaces))
 
     def _again(self, action_id: str, call: _Call) -> LedgerEntry:
         """Return an entry of a staged commit as it is on top of what others wrote."""
@@ -198,7 +228,37 @@ class Ledger:
             before = {action_id: self.entry(action_id) for action_id in entries}
             self._record(_Call(entries, before, change, when, message, branch, owed, tuple(replaces)))
 
+    def merge(self, other: Oid) -> bool:
+        """Stage that all another ledger of the session knows, in this store, is known here too.
+
+        Two that went apart become one commit with both as parents, and the same one wherever those two meet.
+        Returns false where nothing is new. Raises `MissingObject`, and `DamagedRef` for a commit of a branch.
+        """
+        require_kind(self.staged, other, self.ref, is_ledger=True)
+        with self._lock:
+            if self.contains(other):
+                return False
+            merged = _Call({}, {}, "", datetime.min, "", "", None, merges=other)
+            self._record(merged)
+            return True
+
     def _record(self, call: _Call) -> None:
+        if call.merges is not None:
+            if self._tip is None or not self._holds(call.merges):
+                self._merge(call)
+                return
+            if not call.replaces:
+                return  # somebody else has merged it
+            known = require_record(self.staged, call.merges, self.ref)
+            call = replace(
+                call,
+                merges=None,
+                change=_change_of(call.replaces),
+                when=datetime.fromisoformat(known.timestamp),
+                message="outbox: stand for a merge that lost a race",
+                branch=known.branch,
+                owed=[],
+            )
         edits = {
             file_path(action_id): blob_entry(self.staged.put("blob", entry.encode()))
             for action_id, entry in call.entries.items()
@@ -224,10 +284,45 @@ class Ledger:
             details=details,
         )
         root = update(self.staged, self._root(), edits)
-        self._tip = make_ledger_commit(self.staged, record, root, [parent] if parent else [])
+        self._stand_on(call, make_ledger_commit(self.staged, record, root, [parent] if parent else []))
+
+    def _stand_on(self, call: _Call, tip: Oid) -> None:
+        before, self._tip = self._tip, tip
         self._calls.append(call)
-        self._staged_tips.append(self._tip)
-        self._contained |= {self._tip, *call.replaces, *([parent] if parent else [])}
+        self._staged_tips.append(tip)
+        self._contained |= {tip, *call.replaces, *([before] if before else [])}
+
+    def _merge(self, call: _Call) -> None:
+        ours, theirs = self._tip, call.merges
+        assert theirs is not None
+        if (ours is None or self._is_below(theirs, ours)) and not call.replaces:
+            self._stand_on(call, theirs)
+            return
+        if ours is None:
+            ours = theirs
+        both = sorted({ours, theirs})
+        records = [require_record(self.staged, oid, self.ref) for oid in both]
+        details: dict[str, Any] = {"replaces": sorted(call.replaces)} if call.replaces else {}
+        record = CommitRecord(
+            change=_change_of([*both, *call.replaces]),
+            kind="ledger",
+            session=self.session,
+            branch=records[0].branch,
+            author=LEDGER_AUTHOR,
+            timestamp=max(records, key=lambda one: datetime.fromisoformat(one.timestamp)).timestamp,
+            message="outbox: join what two stores delivered",
+            depth=1 + max(one.depth for one in records),
+            details=details,
+        )
+        root = joined_trees(self.staged, *(entries_of(self.staged, oid) for oid in (ours, theirs)))
+        self._stand_on(call, make_ledger_commit(self.staged, record, root, both))
+        self._contained.add(theirs)
+
+    def _holds(self, known: Oid) -> bool:
+        return known in self._contained or known == self._tip or self._is_in_history(known)
+
+    def _is_below(self, tip: Oid, known: Oid) -> bool:
+        return next(graph.not_below(self.staged, known, tip), None) is None
 
     def contains(self, known: Oid) -> bool:
         """Tell whether a commit of the ledger is in its history, or one there stands for it.
@@ -249,13 +344,25 @@ class Ledger:
         return any(other.contains(known) for other in self._joined)
 
     def _is_in_history(self, known: Oid) -> bool:
-        oid = self._tip
-        while oid is not None:
-            replaced = require_record(self.staged, oid, self.ref).details.get("replaces", ())
-            if known == oid or known in replaced:
+        if self._tip is None:
+            return False
+        missing: MissingObject | None = None
+        seen = {self._tip}
+        waiting = [self._tip]
+        while waiting:
+            oid = waiting.pop()
+            try:
+                replaced = require_record(self.staged, oid, self.ref).details.get("replaces", ())
+                parents = self.staged.commit(oid).parents
+            except MissingObject as error:
+                missing = error
+                continue
+            if known == oid or known in replaced or known in parents:
                 return True
-            parents = self.staged.commit(oid).parents
-            oid = parents[0] if parents else None
+            waiting += [parent for parent in parents if parent not in seen]
+            seen.update(parents)
+        if missing is not None:
+            raise missing
         return False
 
     def join(self, other: Ledger) -> None:
@@ -288,7 +395,7 @@ class Ledger:
                     if attempt == _ATTEMPTS - 1:
                         raise
                     self._refuse_deleted(error)
-                    is_ours = self._got_through(tip, calls)
+                    is_ours = self._got_through()
                     if not is_ours:
                         self._refresh()
                     continue
@@ -299,19 +406,17 @@ class Ledger:
                     self.staged.forget(objects)  # what was recorded since stays
                 return
 
-    def _got_through(self, tip: Oid | None, calls: int) -> bool:
+    def _got_through(self) -> bool:
         """Go on from a commit of ours that the ref holds, whose write moved it and failed afterwards."""
         held = self.database.backend.refs(self.ref).get(self.ref)
         with self._lock:
-            while tip is not None and tip in self.staged.objects:
-                if tip == held:
-                    self.head = held
-                    del self._calls[:calls]
-                    del self._staged_tips[:calls]
-                    return True
-                parents = self.staged.commit(tip).parents
-                tip, calls = parents[0] if parents else None, calls - 1
-        return False
+            if held not in self._staged_tips:
+                return False
+            done = self._staged_tips.index(held) + 1
+            self.head = held
+            del self._calls[:done]
+            del self._staged_tips[:done]
+            return True
 
     def _refuse_deleted(self, error: Contention) -> None:
         """A ledger that is gone was deleted with its session, and stays deleted."""
@@ -331,14 +436,24 @@ class Ledger:
 
     def _between(self, oid: Oid | None, known: Oid | None, moment: str = "") -> list[LedgerEvent]:
         events: list[LedgerEvent] = []
-        while oid is not None and oid != known:
-            record = require_record(self.staged, oid, self.ref)
+        if oid is None:
+            return events
+        try:
+            fresh = list(graph.not_below(self.staged, oid, known))
+        except MissingObject:
+            if known is None:
+                raise
+            # it lost a race and was never written: all that came later counts
+            fresh = list(graph.not_below(self.staged, oid, None, is_complete=False))
+            is_lost = True
+        else:
+            is_lost = False
+        for commit in fresh:
+            record = require_record(self.staged, commit, self.ref)
             for action_id in reversed(record.details.get("actions", [])):
                 owed = record.details.get("owed")
                 events.append(LedgerEvent(record.branch, action_id, owed, record.timestamp))
-            parents = self.staged.commit(oid).parents
-            oid = parents[0] if parents else None
-        if oid is None and known is not None:
+        if is_lost:
             events = [event for event in events if event.timestamp > moment]
         return events[::-1]
 
@@ -346,4 +461,34 @@ class Ledger:
         if self._tip is None:
             return None
         require_kind(self.staged, self._tip, self.ref, is_ledger=True)
-        return subtree(self.staged, self.staged.commit(self._tip).tree, ("ledger",))
+        return entries_of(self.staged, self._tip)
+
+
+# -- two ledgers of one session as one --
+
+
+def entries_of(objects: Objects, commit: Oid) -> Oid | None:
+    """Return the tree of the entries at a commit of a ledger."""
+    return subtree(objects, objects.commit(commit).tree, ("ledger",))
+
+
+def joined_trees(objects: Staging, ours: Oid | None, theirs: Oid | None) -> Oid | None:
+    """Stage the entries that two ledgers know together. Costs what differs between them."""
+    edits: dict[Path, TreeEntry | None] = {}
+    for path, left, right in compare(objects, ours, theirs):
+        if left is None and right is not None:
+            edits[path] = blob_entry(right)
+        elif left is not None and right is not None:
+            both = joined(_entry(objects, left), _entry(objects, right))
+            assert both is not None
+            edits[path] = blob_entry(objects.put("blob", both.encode()))
+    return update(objects, ours, edits)
+
+
+def _entry(objects: Objects, blob: Oid) -> LedgerEntry:
+    return LedgerEntry.decode(objects.read(blob).data)
+
+
+def _change_of(commits: Iterable[Oid]) -> str:
+    """Return the Change-Id of a commit that follows from others, the same in every store."""
+    return blake3("\n".join(commits).encode()).hexdigest()[:32]

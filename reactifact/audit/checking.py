@@ -146,13 +146,9 @@ class _Check:
             return None
         ledger = Ledger(self.database, self.report.session_id)
         ledger.refresh()
-        oid = ledger.head
-        while oid is not None and oid != self.report.ledger:
-            parents = self.database.commit(oid).parents
-            oid = parents[0] if parents else None
-        if oid is None:
+        if not ledger.contains(self.report.ledger):
             raise _Differs(f"commit {self.report.ledger} is not in the ledger of the session any more")
-        return oid
+        return self.report.ledger
 
     def _entry(self, said: ProvenanceEntry, now: ProvenanceEntry) -> None:
         is_folded = now.commit is None and said.commit is not None and self.is_rewritten

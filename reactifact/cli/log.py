@@ -99,8 +99,9 @@ def log(
         head = _start(database, target, session, branch)
         wanted = Filter(artifact, agent, _aware(since), _aware(until), generation)
         begins, broken = _begins(database, head, everything)
+        is_whole = everything or head.is_ledger  # two ledgers that met are one line
         entries = filter(
-            wanted.fits, interleaved(database, begins) if everything else own_line(database, *begins)
+            wanted.fits, interleaved(database, begins) if is_whole else own_line(database, *begins)
         )
         chosen: Iterator[Entry] = islice(entries, limit)
         if reverse:

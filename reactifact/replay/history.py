@@ -25,10 +25,10 @@ from .._store.layout import (
     file_path,
     versions_path,
 )
-from .._store.ledger import LedgerEntry
+from .._store.ledger import LedgerEntry, entries_of, joined_trees
 from .._store.migrations import current_tree
 from .._store.names import branch_ref, is_ledger_ref, tag_ref
-from .._store.object_db import Database
+from .._store.object_db import Database, Staging
 from .._store.objects import GitObject, Oid, object_id, tag_target
 from .._store.protocol import ChecksIndexes, HeldLock, ObjectBackend, RefUpdate
 from .._store.trees import Path, compare, lookup
@@ -67,6 +67,12 @@ def check_ledger_commit(database: Database, commit: Oid) -> None:
         entry = LedgerEntry.decode(database.read(new).data)
         check.require(
             path[1:] == file_path(entry.action_id), f"the delivery of {entry.action_id!r} stands elsewhere"
+        )
+    if len(check.object.parents) > 1:
+        sides = (entries_of(database, parent) for parent in check.object.parents)
+        check.require(
+            joined_trees(Staging(database), *sides) == entries_of(database, commit),
+            "it joins two ledgers and holds something else than both know together",
         )
 
 

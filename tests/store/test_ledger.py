@@ -159,3 +159,123 @@ def test_a_retry_of_what_others_delivered_meanwhile_stays_delivered() -> None:
     _others(database, [entry("a")])
     ledger.write()
     assert stored(database) == {"a": "dispatched"}
+
+
+# -- two ledgers that went apart --
+
+
+def _apart() -> tuple[Database, Ledger, Oid, Oid, Oid]:
+    """Return a store with one ledger, and the tips of two that went on from it: ours moved the ref."""
+    database = Database(MemoryBackend())
+    ledger = Ledger(database, "s")
+    record(ledger, entry("a"), entry("b", "failed", attempts=1, changes=1))
+    ledger.write()
+    base = ledger.head
+    assert base is not None
+    record(ledger, entry("c"))
+    record(ledger, entry("d"))
+    ledger.write()
+    theirs = ledger.head
+    assert theirs is not None
+    database.backend.write({}, [RefUpdate(ledger.ref, theirs, base)])
+    ledger.refresh()
+    record(ledger, entry("b", "pending", attempts=1, changes=2, rearmed=1))
+    ledger.write()
+    ours = ledger.head
+    assert ours is not None
+    return database, ledger, base, ours, theirs
+
+
+def test_two_ledgers_become_one_commit_with_both_as_parents() -> None:
+    database, ledger, base, ours, theirs = _apart()
+    assert ledger.merge(theirs)
+    ledger.write()
+    assert stored(database) == {"a": "dispatched", "b": "pending", "c": "dispatched", "d": "dispatched"}
+    assert ledger.head is not None
+    assert set(database.commit(ledger.head).parents) == {ours, theirs}
+    again = Ledger(database, "s")
+    again.refresh()
+    for known in (base, ours, theirs, database.commit(theirs).parents[0]):
+        assert again.contains(known)
+    assert not again.merge(theirs)
+    assert again.is_published
+
+
+def test_both_machines_make_the_same_commit_of_two_ledgers() -> None:
+    database, _, _, ours, theirs = _apart()
+    made = []
+    for mine, other in ((ours, theirs), (theirs, ours)):
+        ledger = Ledger(database, "s", head=mine)
+        ledger.merge(other)
+        made.append(ledger.tip)
+    assert made[0] == made[1]
+
+
+def test_a_ledger_that_is_behind_only_moves_forward() -> None:
+    database, _, base, _, theirs = _apart()
+    ledger = Ledger(database, "s", head=base)
+    assert ledger.merge(theirs)
+    assert ledger.tip == theirs
+    empty = Ledger(database, "s")
+    assert empty.merge(theirs)
+    assert empty.tip == theirs
+
+
+def test_what_came_with_a_merge_is_heard_once() -> None:
+    database, ledger, base, ours, theirs = _apart()
+    reader = Ledger(database, "s")
+    reader.refresh()
+    ledger.merge(theirs)
+    ledger.write()
+    assert [event.action_id for event in reader.hear()] == ["c", "d"]
+    assert reader.hear() == []
+    assert [event.action_id for event in reader.since(theirs)] == ["b"]
+    assert [event.action_id for event in reader.since(ours)] == ["c", "d"]
+    assert [event.action_id for event in reader.since(base)] == ["b", "c", "d"]
+
+
+def test_a_merge_that_loses_a_race_goes_on_top_of_what_others_wrote() -> None:
+    database, ledger, _, _, theirs = _apart()
+    ledger.merge(theirs)
+    lost = ledger.tip
+    _others(database, [entry("e")])
+    ledger.write()
+    assert set(stored(database)) == {"a", "b", "c", "d", "e"}
+    assert lost is not None
+    assert ledger.contains(lost)  # a branch may have named it
+
+
+def test_a_merge_that_somebody_else_made_meanwhile_is_not_made_again() -> None:
+    database, ledger, _, _, theirs = _apart()
+    ledger.merge(theirs)
+    other = Ledger(database, "s")
+    other.refresh()
+    other.merge(theirs)
+    other.write()
+    ledger.write()
+    assert ledger.head == other.head
+    assert ledger.is_published
+
+
+def test_a_merge_that_got_through_and_was_not_heard_of_is_gone_on_from() -> None:
+    backend = During()
+    database = Database(backend)
+    ledger = Ledger(database, "s")
+    record(ledger, entry("a"))
+    ledger.write()
+    record(ledger, entry("b"))
+    other = Ledger(database, "s")
+    record(other, entry("c"))
+    backend.write(other.staged.objects)  # fetched
+    assert other.tip is not None
+    ledger.merge(other.tip)
+    tip = ledger.tip
+
+    def unheard() -> None:
+        MemoryBackend.write(backend, ledger.staged.objects, [RefUpdate(ledger.ref, ledger.head, tip)])
+
+    backend.meanwhile = unheard
+    ledger.write()
+    assert ledger.head == tip
+    assert ledger.is_published
+    assert stored(database) == {"a": "dispatched", "b": "dispatched", "c": "dispatched"}

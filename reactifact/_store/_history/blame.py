@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ..._store import canonical
 from ...errors import UnknownRevision
 from ..commits import CommitRecord, own_record, read_record
-from ..graph import first_parents
+from ..graph import not_below
 from ..index import Indexes
 from ..layout import Meta, Roots
 from ..ledger import Ledger, LedgerEntry
@@ -230,7 +230,8 @@ class _Delivery(NamedTuple):
 
 def _deliveries(database: Database, ledger: Oid | None, action_id: str) -> Iterator[_Delivery]:
     """Yield the commits of a ledger that are about one action, the newest first."""
-    for oid, record in first_parents(database, ledger):
+    for oid in [] if ledger is None else not_below(database, ledger, None):
+        record = read_record(database, oid)
         if record is not None and action_id in record.details.get("actions", ()):
             entry = Ledger(database, record.session, head=oid).entry(action_id)
             if entry is not None:
