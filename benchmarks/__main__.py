@@ -8,11 +8,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import branches, concurrency, large_type, replay, service, sessions, turn
+from . import branches, concurrency, large_type, replay, service, sessions, steps, turn
 from .harness import Report, Settings, Workload
 
 WORKLOADS: dict[str, Workload] = {
-    module.NAME: module for module in (turn, branches, concurrency, large_type, service, replay, sessions)
+    module.NAME: module
+    for module in (turn, branches, concurrency, steps, large_type, service, replay, sessions)
 }
 
 

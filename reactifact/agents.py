@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from ._context.context import Context
 from ._context.working_copy import Scope, current_scope, entered
+from ._memo import Memos
 from .artifacts import Artifact, check_text
 from .consume import BaseConsume, Consume
 from .effects import Effects
@@ -107,7 +108,7 @@ class Agent:
         if scope is not None and scope.context is context and scope.effects is not None:
             return Patch().merge(self._patch(await self.run(event, context)), scope.effects.to_patch())
         effects = Effects(context)
-        with entered(Scope(context, context.working, effects)):
+        with entered(Scope(context, context.working, effects, Memos())):
             returned = await self.run(event, context)
         return Patch().merge(self._patch(returned), effects.to_patch())
 

@@ -16,6 +16,7 @@ from anyio.lowlevel import checkpoint_if_cancelled
 from pydantic import BaseModel
 
 from ._context.context import Context
+from ._context.working_copy import current_scope
 from .artifacts import Artifact
 from .effects import Effects, current_effects
 from .errors import add_note
@@ -198,6 +199,7 @@ def _savepoint(context: Context, effects: Effects, inputs: Sequence[Any]) -> Cal
 
 
 M = TypeVar("M", bound=BaseModel)
+T = TypeVar("T")
 
 Types = type[BaseModel] | Iterable[type[BaseModel]]
 Function = Callable[["ProduceCall"], Any]
@@ -230,6 +232,24 @@ class ProduceCall:
     def request(self) -> Mapping[str, Any]:
         """What `arun(request=)` was given; empty when nothing was."""
         return current_request()
+
+    @overload
+    async def memo(self, key: str, function: Callable[[], Awaitable[T]]) -> T: ...
+    @overload
+    async def memo(self, key: str, function: Callable[[], T]) -> T: ...
+    async def memo(self, key: str, function: Callable[[], Any]) -> Any:
+        """Return the result of a costly call, which is made once for all tries of this execution.
+
+        A try after an error, a cut or (with `session_save_policy="per_step"`) a kill gets the value that
+        was kept under `key`, as long as every version the execution had read by then is unchanged.
+        The value is a pydantic model, JSON data, or a list or dictionary of these. Raises `PayloadError` for
+        another one, `InvalidName` or `TypeError` for a key that is not a text with something in it,
+        `RuntimeError` outside of a run.
+        """
+        scope = current_scope()
+        if scope is None or scope.memos is None:
+            raise RuntimeError("call.memo is there only while a produce runs")
+        return await scope.memos.recall(key, function)
 
 
 def as_types(given: Types | None) -> tuple[type[BaseModel], ...]:

@@ -141,10 +141,10 @@ log = get_logger("reactifact.runtime")
 class Runtime(Wiring):
     """Runs agents on the events of a context until nothing is left to react to.
 
-    With a `session` every generation is saved (`per_commit`) or the whole turn at its end
-    (`per_turn`). With a `dispatcher`, an async or sync function of the context and the action's
-    artifact, actions are delivered after the commit that decided them. An agent's error leaves
-    `arun` as it was raised, unless `isolate_errors` is set.
+    With a `session` every execution is saved when it has finished (`per_step`), every generation
+    (`per_commit`, the default) or the whole turn at its end (`per_turn`). With a `dispatcher`, an async
+    or sync function of the context and the action's artifact, actions are delivered after the commit that
+    decided them. An agent's error leaves `arun` as it was raised, unless `isolate_errors` is set.
     """
 
     last_stats: RunStats | None = None

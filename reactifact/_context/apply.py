@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from blake3 import blake3
@@ -200,10 +200,7 @@ class HeldResult:
 
     def is_valid(self, view: WorkingCopy) -> bool:
         """Whether every version it read or writes is unchanged."""
-        seen = {**self.reads, **self.writes}
-        return all(_version(view, i) == version for i, version in seen.items()) and all(
-            _type_tree(view, type_id) == tree for type_id, tree in self.types.items()
-        )
+        return _is_unchanged(view, {**self.reads, **self.writes}, self.types)
 
     def sealed(self, patch: Iterable[Prepared], direct: Iterable[Prepared]) -> SealedResult:
         """Return it as it is kept: with what was asked for as its checked patches have it, as data.
@@ -228,10 +225,11 @@ class HeldResult:
 class SealedResult(HeldResult):
     """A result that is kept, as data: a class that is missing must not keep a session from being opened."""
 
-    __slots__ = ("_direct", "_operations")
+    __slots__ = ("_data", "_direct", "_operations")
 
     _operations: list[dict[str, Any]]
     _direct: list[dict[str, Any]]
+    _data: bytes
 
     @property
     def operations(self) -> list[Operation]:
@@ -252,7 +250,12 @@ class SealedResult(HeldResult):
         self._direct = value
 
     def encode(self) -> bytes:
-        """Return the bytes of the held file."""
+        """Return the bytes of the held file, which are made once: what is sealed does not change."""
+        if not hasattr(self, "_data"):
+            self._data = self._encoded()
+        return self._data
+
+    def _encoded(self) -> bytes:
         return canonical.encode(
             {
                 "agent": self.agent,
@@ -268,9 +271,8 @@ class SealedResult(HeldResult):
         )
 
     @staticmethod
-    def decode(data: bytes) -> SealedResult:
-        """Return the result in the bytes of a held file; its operations are built when asked for."""
-        record: Any = canonical.decode(data)
+    def decode(record: Any) -> SealedResult:
+        """Return the result in the record of a held file; its operations are built when asked for."""
         listings = [ListingRecord(*raw) for raw in record["listings"]]
         return SealedResult(
             agent=record["agent"],
@@ -299,9 +301,63 @@ def held_key(event: Event, agent: str) -> HeldKey:
     return canonical.encode(event.to_dict()).decode(), agent
 
 
-def files_of(results: Iterable[SealedResult]) -> dict[str, bytes]:
-    """Return the files that hold some results, by name; those of equal events are numbered."""
+@dataclass(frozen=True, slots=True)
+class HeldMemo:
+    """What an execution that has not ended yet keeps under a key of its own, and what it had read by then.
+
+    `place` tells executions of one agent on equal events apart; `value` is data (see `_memo`).
+    """
+
+    agent: str
+    event: Event
+    place: int
+    key: str
+    value: Any
+    reads: dict[str, int]
+    types: dict[str, Oid | None]
+
+    def is_valid(self, view: WorkingCopy) -> bool:
+        """Whether every version that was read before it was made is unchanged."""
+        return _is_unchanged(view, self.reads, self.types)
+
+    def encode(self) -> bytes:
+        """Return the bytes of the held file."""
+        return canonical.encode({"memo": {**_fields_of(self), "event": self.event.to_dict()}})
+
+    @staticmethod
+    def decode(record: Any) -> HeldMemo:
+        """Return the memo in the record of a held file."""
+        return HeldMemo(**{**record["memo"], "event": Event.from_dict(record["memo"]["event"])})
+
+
+def _fields_of(memo: HeldMemo) -> dict[str, Any]:
+    return {one.name: getattr(memo, one.name) for one in fields(memo)}
+
+
+def type_trees(view: WorkingCopy, type_ids: Iterable[str]) -> dict[str, Oid | None]:
+    """Return, for types that were listed, the subtrees by which a later change of the listing shows."""
+    return {type_id: _type_tree(view, type_id) for type_id in type_ids}
+
+
+def _is_unchanged(view: WorkingCopy, versions: Mapping[str, int], types: Mapping[str, Oid | None]) -> bool:
+    return all(_version(view, i) == version for i, version in versions.items()) and all(
+        _type_tree(view, type_id) == tree for type_id, tree in types.items()
+    )
+
+
+def decode_held(files: Iterable[bytes]) -> tuple[list[SealedResult], list[HeldMemo]]:
+    """Return the results and the memos in held files."""
+    records: list[Any] = [canonical.decode(data) for data in files]
+    results = [SealedResult.decode(record) for record in records if "memo" not in record]
+    return results, [HeldMemo.decode(record) for record in records if "memo" in record]
+
+
+def files_of(results: Iterable[SealedResult], memos: Iterable[HeldMemo] = ()) -> dict[str, bytes]:
+    """Return the files that hold some results and memos, by name; results of equal events are numbered."""
     files: dict[str, bytes] = {}
+    for memo in memos:
+        name = chr(0).join([*held_key(memo.event, memo.agent), str(memo.place), memo.key])
+        files[f"memo-{blake3(name.encode()).hexdigest()[:32]}.json"] = memo.encode()
     count: Counter[HeldKey] = Counter()
     for found in results:
         number = count[found.key]

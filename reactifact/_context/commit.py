@@ -29,7 +29,7 @@ from ..merging import MergePreview, Policy, check_policy, conflict, preview
 from ..resources import RuntimeResources
 from . import delivery
 from . import merge as merging
-from .apply import Prepared, SealedResult, apply, files_of
+from .apply import HeldMemo, Prepared, SealedResult, apply, decode_held, files_of
 from .merge import Merge, apply_plan
 from .queue import Queue
 from .working_copy import WorkingCopy
@@ -48,6 +48,7 @@ class Committer:
         self.resources = resources
         self.queue = Queue(line, line.state.roots.queue)
         self.held: list[SealedResult] = []
+        self.memos: list[HeldMemo] = []  # of executions that have not ended; beside the results in the store
         durable = not isinstance(line.database.backend, MemoryBackend)
         self.working = WorkingCopy(line.state, line.ledger, resources, durable=durable, branch=line.branch)
         self.working.tracks_staleness = line.record is None
@@ -60,7 +61,7 @@ class Committer:
             self.queue = Queue(line, line.state.roots.queue)
             for event, owed in delivery.missed(line):
                 self.queue.append(event, owed)
-            self.held = [SealedResult.decode(data) for data in line.state.held()]
+            self.held, self.memos = decode_held(line.state.held())
 
     @property
     def principal(self) -> str:
@@ -190,24 +191,24 @@ class Committer:
         Nothing may be awaited inside.
         """
         line, main = self.line, self.working
-        before, held = line.savepoint(), self.held
+        before, held, memos = line.savepoint(), self.held, self.memos
         operations, events, delivered = list(main.operations), list(main.events), main.delivered
         try:
             with self.queue.whole():
                 yield
         except BaseException:
             line.restore(before)
-            self.held = held
+            self.held, self.memos = held, memos
             main.operations, main.events, main.delivered = operations, events, delivered
             main.renew_all()
             raise
 
-    def note_queue(self) -> None:
-        """Let the newest commit say what the queue holds; make a commit where it cannot."""
+    def note_queue(self, message: str = "reactifact: note what is left to react to") -> None:
+        """Let the newest commit say what the queue holds, and what is held; make a commit where it cannot."""
         self.commit_direct()
         queue = self.gather().store()
         if self.line.set_queue(queue) or delivery.missed(self.line):
-            self.commit_note("reactifact: note what is left to react to")
+            self.commit_note(message)
             self.line.set_queue(queue)
 
     def commit_name(self) -> None:
@@ -248,14 +249,14 @@ class Committer:
             change=self.line.change,
         )
 
-    def hold(self, results: Iterable[SealedResult]) -> None:
-        """Keep exactly these results beside the queue; the next commit says so."""
-        self.held = list(results)
-        self.line.state.hold(files_of(self.held))
+    def hold(self, results: Iterable[SealedResult], memos: Iterable[HeldMemo] = ()) -> None:
+        """Keep exactly these results and memos beside the queue; the next commit says so."""
+        self.held, self.memos = list(results), list(memos)
+        self.line.state.hold(files_of(self.held, self.memos))
 
     def reload(self, line: Branch) -> None:
         """Go on over what the store holds now: its state, its queue, its held results."""
-        self.held = []
+        self.held, self.memos = [], []
         self.replace_line(line)
         self._load_queue()
 

@@ -318,7 +318,7 @@ class Context:
     def discard_held(self) -> int:
         """Drop the results that a failed or cut generation left behind; return how many went.
 
-        Their executions run again.
+        Their executions run again, and what `call.memo` has kept is forgotten.
         """
         count = len(self.commits.held)
         self.commits.hold([])

@@ -54,10 +54,11 @@ from .queue import Queue
 class Scope:
     """One execution: the context it belongs to and its own view of it."""
 
-    def __init__(self, context: object, working: WorkingCopy, effects: Any = None) -> None:
+    def __init__(self, context: object, working: WorkingCopy, effects: Any = None, memos: Any = None) -> None:
         self.context = context
         self.working = working
         self.effects = effects
+        self.memos = memos
         self.calls: list[dict[str, str]] = []  # what was asked of models, for the record of the commit
 
 

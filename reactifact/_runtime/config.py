@@ -10,7 +10,7 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 from anyio import CancelScope
 
@@ -29,7 +29,7 @@ from .plan import Scheduler, renames
 log = get_logger("reactifact.runtime")
 
 
-SavePolicy = Literal["per_commit", "per_turn"]
+SavePolicy = Literal["per_step", "per_commit", "per_turn"]
 AgentErrorCallback = Callable[[Agent, Event, BaseException], Any]
 
 
@@ -65,9 +65,14 @@ class Wiring:
     ) -> None:
         if tracer is not None:
             raise ValueError("tracer= is not supported: read the commits of the store, or the log")
-        if session_save_policy not in ("per_commit", "per_turn"):
+        if session_save_policy not in get_args(SavePolicy):
             raise ValueError(
-                f"session_save_policy is 'per_commit' or 'per_turn', not {session_save_policy!r}"
+                f"session_save_policy is 'per_step', 'per_commit' or 'per_turn', not {session_save_policy!r}"
+            )
+        if session_save_policy == "per_step" and session is None:
+            raise ValueError(
+                "session_save_policy='per_step' needs session=: it says where finished executions are kept; "
+                "open one with SessionStore.open"
             )
         if dispatch_errors not in ("raise", "record"):
             raise ValueError(f"dispatch_errors is 'raise' or 'record', not {dispatch_errors!r}")
@@ -107,7 +112,12 @@ class Wiring:
     @property
     def saves_per_commit(self) -> bool:
         """Whether each generation is saved."""
-        return self.session_save_policy == "per_commit"
+        return self.session_save_policy != "per_turn"
+
+    @property
+    def saves_per_step(self) -> bool:
+        """Whether each finished execution is saved before its generation ends."""
+        return self.session_save_policy == "per_step"
 
     def outbox_options(self) -> Options:
         """Return how the outbox is drained."""

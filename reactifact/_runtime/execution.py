@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from .._context.apply import HeldResult, Prepared, prepare
+from .._context.apply import HeldResult, Prepared, SealedResult, prepare
 from .._context.context import Context
 from .._context.working_copy import Scope, WorkingCopy, entered
+from .._memo import Memos
 from ..agents import Agent
 from ..effects import Effects
 from ..errors import told
@@ -35,6 +36,7 @@ class Result:
     direct: list[Prepared] = field(default_factory=list)
     error: Exception | None = None
     latency: float = 0.0  # in milliseconds
+    _sealed: SealedResult | None = None
 
     @classmethod
     def failed(cls, work: Work, error: Exception) -> Result:
@@ -76,6 +78,12 @@ class Result:
             text = told(self.error)
             log.warning("agent failed", extra={"latency_ms": self.latency, "error": text})
 
+    def sealed(self) -> SealedResult:
+        """Return it as it is kept until the generation is committed."""
+        if self._sealed is None:
+            self._sealed = self.found.sealed(self.patch, self.direct)
+        return self._sealed
+
     def prepare(self, working: WorkingCopy) -> None:
         """Check that everything asked for can be stored. Raises what makes it impossible."""
         self.patch = prepare(self.found.operations, working)
@@ -85,8 +93,17 @@ class Result:
                 item.operation.artifact_id = item.artifact_id
 
 
+Remember = Callable[[Work, WorkingCopy], Memos]
+"""Returns what earlier tries of an execution have kept, given its view."""
+
+
 async def execute(
-    context: Context, work: Work, new_view: Callable[[], WorkingCopy], before: WorkingCopy, generation: int
+    context: Context,
+    work: Work,
+    new_view: Callable[[], WorkingCopy],
+    before: WorkingCopy,
+    generation: int,
+    remember: Remember,
 ) -> Result:
     """Run one agent on one event, in a new view of the snapshot that `before` shows unchanged.
 
@@ -103,7 +120,7 @@ async def execute(
     effects = Effects(context)
     clock = context.resources.clock
     started = clock.monotonic()
-    scope = Scope(context, view, effects)
+    scope = Scope(context, view, effects, remember(work, view))
     try:
         with entered(scope), bind(agent=work.agent.name, generation=generation):
             try:

@@ -38,6 +38,7 @@ from ..types.codec import decode_payload
 from ..types.registry import merge_function_of
 from .execution import Result, execute
 from .plan import Upcoming, Work, match, named, renames
+from .steps import Steps
 from .tasks import Function, run_all
 
 # -- which code made a commit --
@@ -213,6 +214,7 @@ class Execution:
 
     work: list[Work]
     snapshot: State
+    steps: Steps
     results: list[Result | None] = field(default_factory=list)
     executed: int = 0
 
@@ -279,41 +281,52 @@ async def execute_all(
 
     One after another, unless there is a limit to how many may run at once or an agent has one of
     its own. What an earlier try left behind is taken as it is, where it still counts. Everything
-    that was started finishes; `may_start` is asked before each start.
+    that was started finishes; `may_start` is asked before each start. Raises what kept results from
+    being written, once all that was started has finished.
     """
+    steps = execution.steps
 
     def view() -> WorkingCopy:
         return context.commits.new_view(shared=execution.snapshot)
 
     before = view()  # the snapshot as it was, for all executions to look up versions in
     execution.results, waiting = _take_held(context, execution.work, before)
-    if limit is None and all(item.agent.concurrency_limit is None for _, item in waiting):
-        for index, item in waiting:
-            if not may_start():
-                return
+    steps.begin_with(execution.results)
+
+    async def run(place: Place) -> None:
+        index, item = place
+        if steps.error is None and may_start():
             execution.executed += 1
-            execution.results[index] = await execute(context, item, view, before, number)
+            remember = partial(steps.memos, before=before)
+            result = await execute(context, item, view, before, number, remember)
+            execution.results[index] = result
+            await steps.finished(result)
+
+    if limit is None and all(item.agent.concurrency_limit is None for _, item in waiting):
+        for place in waiting:
+            await run(place)
             await checkpoint_if_cancelled()  # it may have ended in spite of a cancellation, or beside one
+        if steps.error is not None:
+            raise steps.error
         return
 
     upcoming = Upcoming(
         waiting, lambda place: id(place[1].agent), lambda place: place[1].agent.concurrency_limit
     )
 
-    async def run(place: Place) -> None:
-        index, item = place
+    async def run_and_end(place: Place) -> None:
         try:
-            if may_start():
-                execution.executed += 1
-                execution.results[index] = await execute(context, item, view, before, number)
+            await run(place)
         finally:
             upcoming.ended(place)
 
     def function() -> Function | None:
         place = upcoming.next()
-        return None if place is None else partial(run, place)
+        return None if place is None else partial(run_and_end, place)
 
     await run_all(function, len(waiting) if limit is None else min(limit, len(waiting)))
+    if steps.error is not None:
+        raise steps.error
 
 
 def _take_held(
@@ -397,7 +410,7 @@ def commit_all(context: Context, combined: Sequence[Combined], labels: Labels) -
 
     Nothing can be refused any more: every patch was checked when its execution ended.
     """
-    if context.commits.held:
+    if context.commits.held or context.commits.memos:
         context.commits.hold([])
     for one in combined:
         if one.direct:

@@ -25,6 +25,7 @@ from . import drain, generation
 from .config import RunInfo, Wiring
 from .execution import Result
 from .plan import named, scheduled
+from .steps import Steps
 
 log = get_logger("reactifact.runtime")
 
@@ -197,23 +198,25 @@ class Turn:
         work = planned.work
         if wiring.scheduler is not None:
             work = await scheduled(wiring.scheduler, context, work)
-            context.commits.commit_direct()  # of what came in while the scheduler thought
-        self._running = generation.Execution(work, context.line.snapshot())
+        context.commits.commit_direct()  # of what came in during a write, or while the scheduler thought
+        number = (context.line.record.generation if context.line.record else 0) + 1
+        steps = Steps(context, work, is_durable=self._saves_now and wiring.saves_per_step)
+        self._running = generation.Execution(work, context.line.snapshot(), steps)
         try:
             await generation.execute_all(
                 context, self._running, wiring.max_concurrency, self._may_start, self.iterations
             )
             self._count()
             combined = await self._combined(self._running.finished)
-            number = (context.line.record.generation if context.line.record else 0) + 1
             labels = generation.Labels(self.info.run_id, number)
             with context.commits.whole():
                 again = generation.commit_all(context, combined, labels)
+                steps.keep_memos_of([*again, *self._running.not_started])
         except BaseException:
             # cut in the middle, or failed: what has finished is kept beside the queue
             self._count()
             if self._running.results:  # else what is held already was not looked at yet
-                self._hold([r for r in self._running.finished if r.error is None])
+                steps.hold([r for r in self._running.finished if r.error is None])
             raise
         self.committed = self.runs
         generation.consume(context, wiring.agents, planned.batch, [*again, *self._running.not_started])
@@ -224,11 +227,6 @@ class Turn:
     def _count(self) -> None:
         self.runs += self._running.executed
         self._running.executed = 0
-
-    def _hold(self, results: list[Result]) -> None:
-        if not results and not self.context.commits.held:
-            return
-        self.context.commits.hold(result.found.sealed(result.patch, result.direct) for result in results)
 
     async def _combined(self, results: list[Result]) -> list[generation.Combined]:
         """Return what the results that succeeded come to together, ready to be committed at once.
@@ -257,7 +255,7 @@ class Turn:
             for result in failed:
                 await self.wiring.report_agent_error(result)
             return succeeded
-        self._hold(succeeded)
+        self._running.steps.hold(succeeded)
         await self._save()
         assert failed[0].error is not None
         raise failed[0].error

@@ -28,7 +28,7 @@ from .layout import (
     waiting_path,
 )
 from .object_db import Staging, blob_entry
-from .objects import TREE_MODE, Oid, TreeEntry
+from .objects import TREE_MODE, Oid, TreeEntry, object_id
 from .trees import Edits, Path, lookup, subtree, update, walk
 from .versions import oldest_kept, oldest_kept_in
 
@@ -487,8 +487,16 @@ class State:
 
     def hold(self, files: Mapping[str, bytes]) -> None:
         """Keep exactly these files of held results, by name."""
-        entries = {name: blob_entry(self.objects.put("blob", data)) for name, data in files.items()}
-        self.roots = self.roots._replace(held=self.objects.put_tree(entries) if entries else None)
+        if not files:
+            self.roots = self.roots._replace(held=None)
+            return
+        before = {} if self.roots.held is None else self.objects.tree(self.roots.held)
+        entries = {}
+        for name, data in files.items():
+            known = before.get(name)
+            is_known = known is not None and known.oid == object_id("blob", data)
+            entries[name] = known if known and is_known else blob_entry(self.objects.put("blob", data))
+        self.roots = self.roots._replace(held=self.objects.put_tree(entries))
 
     # -- coming back -------------------------------------------------------------------------
 

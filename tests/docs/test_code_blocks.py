@@ -66,7 +66,11 @@ class MyBackend(SQLiteKVBackend):
         super().__init__(f"{path}.db")
 """
 
+PROGRAMS = (("durable-steps.md", 'session_save_policy="per_step"', "20\n"),)
+"""Page, a text of a block that is a whole program, and what it prints."""
+
 CASES = (
+    *((page, text) for page, text, _ in PROGRAMS),
     ("branching.md", 'context.branch(name="experiment")'),
     ("branching.md", "BranchStore("),
     ("branching.md", "register_type(Post"),
@@ -121,15 +125,22 @@ async def order_and_turn(store: SessionStore, dispatcher: Any, agents: Sequence[
     ).arun()
 
 
-def run_program(folder: Path, text: str) -> None:
-    """Run a program in a process of its own: what it registers is nobody else's."""
+def run_program(folder: Path, text: str) -> str:
+    """Run a program in a process of its own, so that it registers nothing here; return what it prints."""
     path = folder / "program.py"
     path.write_text(text, encoding="utf-8")
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, str(path)], env=environment, capture_output=True, text=True, check=False
+        [sys.executable, str(path)],
+        env=environment,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -151,6 +162,11 @@ def test_every_block_of_the_manual_is_run() -> None:
         for text in blocks(page):
             named = [containing for name, containing in CASES if name == page.name and containing in text]
             assert len(named) == 1, f"{page.name}: {text}"
+
+
+@pytest.mark.parametrize(("page", "containing", "printed"), PROGRAMS)
+def test_the_programs_of_the_manual(tmp_path: Path, page: str, containing: str, printed: str) -> None:
+    assert run_program(tmp_path, block(page, containing)) == printed
 
 
 # -- branching.md --------------------------------------------------------------------------------
