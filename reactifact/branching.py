@@ -5,7 +5,7 @@ A thin face: what a verb does stands in `_sessions/verbs`, `_sessions/undo` and 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial
@@ -13,6 +13,7 @@ from functools import partial
 from ._context import rebase
 from ._context.context import Context
 from ._sessions import stores, verbs
+from ._sessions.revert import revert
 from ._sessions.stores import StoreLike, open_database
 from ._sessions.undo import redo_last, undo_last
 from ._store._backends.git import Repository
@@ -20,17 +21,18 @@ from ._store._backends.git.backend import GitBackend
 from ._store._history.blame import BlamedField
 from ._store._history.log import BranchDiff, Entry, Filter
 from ._store._history.revset import DAMAGE, Head, Tag, tags
-from ._store.branch import MAIN, stored_ref
+from ._store.branch import MAIN
 from ._store.commits import require_record
 from ._store.object_db import Database, Protection
-from ._store.protocol import Durability, RefUpdate
+from ._store.protocol import Durability
 from .errors import StoreError
 from .merging import MergeConflict, MergePreview, Policy
+from .racing import Fork, Judge, Race, Strategy, race
 from .resources import RuntimeResources
 from .session import SessionStore
 from .threads import in_thread
 
-__all__ = ["BranchStore", "MergeConflict"]
+__all__ = ["BranchStore", "Fork", "MergeConflict", "Race"]
 
 
 # -- protected branches, for the layer of sessions: see `_store/object_db` --
@@ -127,14 +129,7 @@ class BranchStore:
 
         Raises `ProtectedBranch`.
         """
-        await in_thread(self._delete, session_id, name)
-
-    def _delete(self, session_id: str, name: str) -> None:
-        require_free(self.database, "delete", session_id, name)
-        ref = stored_ref(self.database, session_id, name)
-        held = self.database.backend.refs(ref).get(ref)
-        if held is not None:
-            self.database.backend.write({}, [RefUpdate(ref, held, None)])
+        await in_thread(verbs.delete_branch, self.database, session_id, name)
 
     async def branches(self, session: str | None = None) -> list[Head]:
         """Return the branches of one session or of all, sorted: session, branch, commit, name.
@@ -218,6 +213,91 @@ class BranchStore:
         Undos are taken back one after another. Raises as `undo` does.
         """
         return await in_thread(redo_last, self.database, session, branch)
+
+    async def revert(
+        self,
+        branch: str,
+        revision: str,
+        *,
+        session: str | None = None,
+        policy: Policy | None = None,
+        message: str | None = None,
+        resources: RuntimeResources | None = None,
+    ) -> Entry | None:
+        """Take back one generation by a new commit, and keep what came after it.
+
+        `revision` names a commit of it (`branch@v3`, an id, a Change-Id); of an edit, a merge or a direct
+        change, that commit. What it wrote gets its earlier content as a new version; an intent that it
+        planned and that nobody has sent goes, and what was delivered stays delivered. It wakes no agent.
+        Returns the commit, `None` where there is nothing left to take back. Raises `MergeConflict` where
+        something it wrote was changed since (unless `policy` settles it), `SessionBusy` beside a turn,
+        `StaleSession`.
+        """
+        return await revert(
+            self.database,
+            branch,
+            revision,
+            session=session,
+            policy=policy,
+            message=message,
+            resources=resources,
+        )
+
+    async def race(
+        self,
+        branch: str,
+        strategies: Mapping[str, Strategy],
+        *,
+        judge: Judge,
+        session: str | None = None,
+        policy: Policy | None = None,
+        keep: bool = False,
+        resume: bool = False,
+        max_concurrency: int | None = None,
+        resources: RuntimeResources | None = None,
+    ) -> Race:
+        """Try strategies side by side, each on a fork of a branch, and merge the one that the judge names.
+
+        A strategy is a list of agents, run until nothing is left to react to, each of whose executions is
+        kept as it ends (`per_step`) and whose intents are noted as simulated; or an async function of the
+        fork's `Session`, which does all that itself (`Runtime(..., simulate=True)` sends nothing). Its name
+        is that of the fork. `judge` gets the forks that came to their end by name, as `Fork`s, and returns
+        the winner's name or `None`; it may be async. `policy` settles conflicts of the merge.
+
+        The forks are deleted at the end unless `keep` is set. `resume` goes on with forks that an earlier
+        race has left, after a crash. A strategy that fails is out of the race; where all fail the first
+        error is raised, and the forks are kept then, as after any other error. Raises `NameTaken`,
+        `MergeConflict`, `ValueError` for a winner that is not there.
+        """
+        return await race(
+            SessionStore(self.database, self.compact_every),
+            branch,
+            strategies,
+            judge,
+            session=session,
+            policy=policy,
+            keep=keep,
+            resume=resume,
+            max_concurrency=max_concurrency,
+            resources=resources,
+        )
+
+    async def rename(self, branch: str, name: str, *, session: str | None = None) -> Head:
+        """Give a branch another name of its session, `session/name` as in `fork`; `main` keeps its own.
+
+        Raises `NameTaken`, `ValueError`, `ProtectedBranch`, `SessionBusy` while it is run, `StaleSession`.
+        """
+        return await in_thread(partial(verbs.rename, session=session), self.database, branch, name)
+
+    async def at(
+        self, revision: str, *, session: str | None = None, resources: RuntimeResources | None = None
+    ) -> Context:
+        """Return the state that a branch, a tag, a version or a commit names, to be looked at.
+
+        Deliveries are shown as they were then. What would change or run the context raises
+        `ReadOnlyContext`; `Context.branch` of it makes a fork that can be. Raises `UnknownRevision`.
+        """
+        return await in_thread(verbs.at, self.database, revision, session, resources)
 
     # -- history -------------------------------------------------------------------------------
 

@@ -91,6 +91,10 @@ class StaleSession(Contention):
     """The branch moved in the store since this context was loaded; nothing was written."""
 
 
+class ReadOnlyContext(StoreError):
+    """A context that shows a stored commit was to be changed or run; it is only looked at."""
+
+
 class ProtectedBranch(StoreError):
     """A verb would take history from a branch that the store protects; nothing was done."""
 

@@ -318,6 +318,7 @@ class Runtime(Wiring):
     ) -> AsyncIterator[turn.Turn]:
         """Register a turn for its length, with its lock, request and statistics."""
         await self._refuse_a_second_turn()
+        self.context.require_open()
         clock = self.context.resources.clock
         token = set_request(request)
         session_id = "" if self.session is None else self.session.session_id

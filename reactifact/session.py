@@ -18,11 +18,12 @@ from ._runtime.drain import Dispatcher, ErrorCallback, Options
 from ._sessions import service, stores
 from ._sessions.stores import StoreLike, open_database
 from ._store._history.oplog import operations_ref
+from ._store._history.revset import find_head
 from ._store._history.squash import require_free
 from ._store.branch import MAIN, Branch
 from ._store.names import branch_ref, encode_name, is_ledger_ref, parse_ref, tag_ref
 from ._store.protocol import Durability, Pruned, RefUpdate
-from .errors import Contention, add_note
+from .errors import Contention, StoreError, add_note
 from .logging import get_logger
 from .resources import RuntimeResources
 from .threads import in_thread
@@ -61,6 +62,11 @@ class Session:
         self._waiting = context.queue.revision
 
     @property
+    def branch(self) -> str:
+        """The branch that is open, `main` for the session's own line."""
+        return self.context.line.branch
+
+    @property
     def is_exclusive(self) -> bool:
         """Whether the session was opened with `wait=` and nobody else can run it until it is closed."""
         return self._lock is not None
@@ -80,7 +86,15 @@ class Session:
         return await refresh(self.context)
 
     async def delete(self) -> None:
-        """Remove the session with all its branches and its ledger from the store."""
+        """Remove the session with all its branches and its ledger from the store.
+
+        Raises `StoreError` where another branch than its own line is open: that may not be what is meant.
+        """
+        if self.branch != MAIN:
+            raise StoreError(
+                f"session {self.session_id!r} is open on its branch {self.branch!r}: remove the branch with "
+                f"BranchStore.delete_branch, or the whole session with SessionStore.delete_session"
+            )
         await self.store.delete_session(self.session_id)
         self._is_deleted = True
 
@@ -147,9 +161,13 @@ class SessionStore:
         session_id: str,
         resources: RuntimeResources | None = None,
         *,
+        branch: str = MAIN,
         wait: float | None = None,
     ) -> Session:
         """Open a session; one that is new is written with its first save.
+
+        `branch` opens another branch of it than its own line: a runtime with this session saves its work
+        there. Raises `UnknownRevision` for one that does not exist (`BranchStore.fork` begins it).
 
         With `wait` (seconds) it is opened for this process alone: until `Session.aclose` nobody else
         can run it, and whoever opens it with `wait` queues up. Raises `SessionBusy`, naming the
@@ -161,11 +179,13 @@ class SessionStore:
         lock = None
         if wait is not None:
             clock = (resources or RuntimeResources()).clock
-            lock = run_lock(Branch.named(self.database, session_id, MAIN), clock, wait)
+            lock = run_lock(Branch.named(self.database, session_id, branch), clock, wait)
             await lock.acquire()
         try:
-            line = await in_thread(rebase.load, self.database, session_id, MAIN, resources)
+            line = await in_thread(rebase.load, self.database, session_id, branch, resources)
             loaded = line is not None
+            if line is None and branch != MAIN:
+                await in_thread(find_head, self.database, session_id, branch)  # it says what there is instead
             if line is None:
                 begin = partial(Branch.begin, self.database, session_id, MAIN, attached=True)
                 line = await in_thread(begin)

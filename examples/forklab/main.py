@@ -1,18 +1,21 @@
 """Try two strategies side by side: `python -m examples.forklab.main [--store PATH]`.
 
-A shop's catalogue is forked twice. On each fork one strategy reprices what it thinks best; the forks
-are compared field by field, and merged back. Both changed the price of the samovar: that merge is a
-conflict, nothing of it is applied, until a policy says that the lower price wins. With `--store` all
-of it stays in a bare repository there, to be read with git.
+Two strategies race: each reprices a shop's catalogue on a fork of its own. The forks are compared field
+by field; the judge wants the dearer shelf, so the careful strategy wins and is merged. The bold one is
+merged as well then, by hand. Both changed the price of the samovar: that merge is a conflict, nothing of it
+is applied, until a policy says that the lower price wins. With `--store` all of it stays in a bare
+repository there, to be read with git.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import anyio
 import click
 
-from reactifact import MergeConflict, Runtime, SessionStore
-from reactifact.branching import BranchStore
+from reactifact import MergeConflict, Runtime, Session, SessionStore
+from reactifact.branching import BranchStore, Fork
 from reactifact.checkpoints import InMemoryKVBackend
 from reactifact.errors import NotAStore
 from reactifact.merging import ConflictDetail
@@ -29,14 +32,30 @@ async def stock(branches: BranchStore) -> None:
             context.create(product, id=name)
 
 
-async def try_out(branches: BranchStore, name: str) -> None:
-    """Fork the shop, and let one strategy loose on the fork."""
-    await branches.fork(f"{SESSION}/main", f"{SESSION}/{name}")
-    fork = await branches.load_branch(SESSION, name)
-    assert fork is not None
-    fork.create(Goal(text=f"reprice, {name}"), id=f"goal:{name}")
-    assert await Runtime(fork, agents=[strategies()[name]]).arun() == 1
-    await branches.save_branch(fork, session_id=SESSION, name=name)
+async def try_out(session: Session) -> int:
+    """Let the strategy loose that the fork is named after; what it does is saved there."""
+    name = session.branch
+    session.context.create(Goal(text=f"reprice, {name}"), id=f"goal:{name}")
+    return await Runtime(session.context, agents=[strategies()[name]], session=session).arun()
+
+
+def dearer_shelf(forks: Mapping[str, Fork]) -> str:
+    """Judge: the strategy wins whose prices add up to more."""
+    return max(forks, key=lambda name: sum(p.data.price for p in forks[name].context.list_artifacts(Product)))
+
+
+async def race(branches: BranchStore) -> None:
+    """Run both strategies side by side, show what they did, and merge the winner."""
+    entrants = dict.fromkeys(strategies(), try_out)
+    found = await branches.race(f"{SESSION}/main", entrants, judge=dearer_shelf, keep=True)
+    assert [fork.result for fork in found.forks.values()] == [1, 1]
+    for name, fork in found.forks.items():
+        click.echo(f"\n{name} against main:")
+        for product in fork.diff.state.changed:
+            (field,) = product.fields
+            click.echo(f"    {product.id}: {field.path} {field.old} -> {field.new}")
+    assert found.winner == "careful"
+    assert found.merged is not None
 
 
 async def prices(branches: BranchStore, name: str) -> dict[str, int]:
@@ -54,13 +73,7 @@ def lower_price(conflict: ConflictDetail) -> Product:
 
 
 async def compare(branches: BranchStore) -> None:
-    """Show what each strategy did, and where they differ."""
-    for name in strategies():
-        found = await branches.diff(f"{SESSION}/main", f"{SESSION}/{name}")
-        click.echo(f"\n{name} against main:")
-        for product in found.state.changed:
-            (field,) = product.fields
-            click.echo(f"    {product.id}: {field.path} {field.old} -> {field.new}")
+    """Show where the strategies differ."""
     found = await branches.diff(f"{SESSION}/careful", f"{SESSION}/bold")
     differing = [product.id for product in found.state.changed]
     click.echo(f"\nthey differ in {', '.join(differing)}")
@@ -77,11 +90,9 @@ async def conflicts(branches: BranchStore, into: str, source: str) -> list[Confl
 
 
 async def merge(branches: BranchStore) -> None:
-    """Merge both strategies: the first as it is, the second with a policy for what is contested."""
-    careful = await branches.merge(into=f"{SESSION}/main", source=f"{SESSION}/careful")
-    assert careful is not None
+    """Merge the other strategy too, with a policy for what is contested."""
     assert (await prices(branches, "main"))["samovar"] == 220_00
-    click.echo("\ncareful is merged")
+    click.echo("\ncareful has won and is merged")
 
     before = await prices(branches, "main")
     contested = await conflicts(branches, f"{SESSION}/main", f"{SESSION}/bold")
@@ -105,8 +116,7 @@ async def run(path: str | None) -> None:
             )
         branches = BranchStore(store.database)
         await stock(branches)
-        for name in strategies():
-            await try_out(branches, name)
+        await race(branches)
         await compare(branches)
         await merge(branches)
         final = await prices(branches, "main")

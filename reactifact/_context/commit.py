@@ -15,6 +15,7 @@ from typing import Any
 
 from .._store import canonical
 from .._store._backends.kv import MemoryBackend
+from .._store._history.merge import MergePlan
 from .._store.branch import Branch, new_change_id
 from .._store.commits import CommitRecord
 from .._store.layout import ListingRecord, ReadRecord
@@ -292,6 +293,34 @@ class Committer:
             raise
         if not emit_events:
             main.events = events
+        main.renew_all()
+
+    def commit_revert(self, plan: MergePlan, before: State, message: str, undone: list[str]) -> None:
+        """Take back what a plan says, as one versioned commit that wakes nobody, or leave all as it was.
+
+        `before` is the state that is gone back to, `undone` the Change-Ids of what is taken back.
+        """
+        main, events = self.working, list(self.working.events)
+        standing = main.state.savepoint()
+        now, change = self.resources.clock.now(), new_change_id()
+        note = CommitRecord(
+            change=change,
+            kind="edit",
+            author=self.principal,
+            timestamp=now.isoformat(),
+            message=message,
+            context_version=0,
+            details={"reverts": undone},
+        )
+        try:
+            writes = apply_plan(plan, main, before, Origin(self.principal, now, change))
+            self._commit(_completed(note, main.operations, writes))
+        except BaseException:
+            main.state.restore(standing)
+            main.operations, main.events = [], events
+            main.renew_all()
+            raise
+        main.events = events
         main.renew_all()
 
     def commit_meeting(self, theirs: Branch) -> None:

@@ -18,7 +18,7 @@ from .._store.ledger import Ledger
 from .._store.object_db import Database
 from ..artifacts import Artifact
 from ..commit import Commit
-from ..errors import SessionBusy, StoreError
+from ..errors import ReadOnlyContext, SessionBusy, StoreError
 from ..events import Event, EventType
 from ..interrupt import PendingAction, PendingQuestion
 from ..merging import MergePreview, Policy
@@ -95,6 +95,14 @@ class Context:
     def working(self) -> WorkingCopy:
         """The view that the present code works on (for the layers above)."""
         return self._view()
+
+    def freeze(self, why: str) -> None:
+        """Let the context only be looked at from now on: what would change it raises `ReadOnlyContext`."""
+        self.commits.working.closed, self.commits.working.closed_error = why, ReadOnlyContext
+
+    def require_open(self) -> None:
+        """Raise `ReadOnlyContext` where the context is only looked at."""
+        self.commits.working.require_open()
 
     # -- artifacts -----------------------------------------------------------------------------
 
@@ -211,10 +219,12 @@ class Context:
 
     def mark_dispatched(self, id: str) -> Artifact[PendingAction] | None:
         """Record that an action was delivered; `None` for an id that is not an action."""
+        self.require_open()
         return delivery.mark(self.commits.working, id, "dispatched", None, self.resources.clock.now())
 
     def mark_failed(self, id: str, error: str | None = None) -> Artifact[PendingAction] | None:
         """Record that a delivery failed; `None` for an id that is not an action."""
+        self.require_open()
         return delivery.mark(self.commits.working, id, "failed", error, self.resources.clock.now())
 
     def retry_action(self, id: str) -> Artifact[PendingAction] | None:
@@ -222,6 +232,7 @@ class Context:
 
         Raises `ValueError` for one that was dispatched: a resend is a new key.
         """
+        self.require_open()
         return delivery.rearm(self.commits.working, id, self.resources.clock.now())
 
     def interrupt(
@@ -289,12 +300,14 @@ class Context:
 
     def drain_events(self) -> list[Event]:
         """Return the queued events and empty the queue."""
+        self.require_open()
         events = self.pending_events()
         self.commits.restart_queue()
         return events
 
     def consume_events(self, batch: Sequence[Event]) -> None:
         """Remove exactly these event objects from the queue."""
+        self.require_open()
         self.commits.gather().remove(batch)
 
     # -- announcements -------------------------------------------------------------------------
@@ -320,6 +333,7 @@ class Context:
 
         Their executions run again, and what `call.memo` has kept is forgotten.
         """
+        self.require_open()
         count = len(self.commits.held)
         self.commits.hold([])
         return count
@@ -428,6 +442,7 @@ class Context:
         `emit_events` queues the events of what was taken over. Raises `MergeConflict`, with nothing
         applied, when both sides changed an artifact differently. Nothing is ever delivered by a merge.
         """
+        self.require_open()
         self._refuse_inside_an_execution("merge")
         return commit.merge(
             self.commits,
@@ -445,6 +460,7 @@ class Context:
         against a common base instead.
         """
         self._refuse_inside_an_execution("merge_from")
+        self.require_open()
         commit.merge_from(self.commits, other.commits)
 
     def clone(self) -> Context:
@@ -462,6 +478,7 @@ class Context:
 
     def _refuse_to_move(self, verb: str) -> None:
         self._refuse_inside_an_execution(verb)
+        self.require_open()
         if self.is_publishing:
             raise StoreError(f"context.{verb}() was called while the context is being saved; await that")
 

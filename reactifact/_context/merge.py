@@ -6,10 +6,18 @@ What differs is found by `_store/_history/merge`; what a merge function or a pol
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .._store._backends.kv import MemoryBackend
-from .._store._history.merge import Combined, CommonBase, MergePlan, plan_merge, plan_union
+from .._store._history.merge import (
+    NOTHING,
+    Combined,
+    CommonBase,
+    MergePlan,
+    plan_merge,
+    plan_union,
+    version_at,
+)
 from .._store.branch import Branch
 from .._store.commits import make_commit, read_record, read_roots
 from .._store.graph import merge_bases
@@ -119,6 +127,10 @@ class Merge:
             # a base that was compacted away here is known to the other side alone
             known = {oid for oid in self.bases if _holds(ours.objects, oid)}
             copy_history(theirs.objects, ours.objects, theirs.tip, known)
+        self.stage_combined(ours)
+
+    def stage_combined(self, ours: Branch) -> None:
+        """Bring combined payloads into ours."""
         for item in self.plan.combine:
             if item.result.stored is not None:
                 payload = self.objects.read(item.result.stored.meta.payload)
@@ -148,6 +160,26 @@ def prepare(ours: Branch, theirs: Branch, policy: Policy | None, *, three_way: b
     if policy is not None and plan.clashes:
         settle(objects, plan, policy, combiner)
     return Merge(plan, objects, bases, _is_news(base, other, bases))
+
+
+def prepare_revert(ours: Branch, after: Oid, before: Roots, policy: Policy | None) -> Merge:
+    """Plan to take back what led from the state `before` to that of the commit `after`.
+
+    That is a merge of `before`, compared against `after`. What it restores gets a new version.
+    """
+    mine = Side.of(ours)
+    scratch = Staging(mine.objects)
+    combiner = Combiner(scratch, scratch, durable=not isinstance(ours.database.backend, MemoryBackend))
+    plan = plan_merge(scratch, mine.roots, before, CommonBase(scratch, [after], combiner), combiner)
+    if policy is not None and plan.clashes:
+        settle(scratch, plan, policy, combiner)
+    for stored in plan.adopt:
+        here, then = (version_at(scratch, roots, stored.meta.id) for roots in (mine.roots, before))
+        plan.combine.append(Combined(stored.meta.id, here, NOTHING, then))
+    plan.combine = [replace(item, theirs=NOTHING) for item in plan.combine]
+    plan.adopt = []
+    plan.sort()
+    return Merge(plan, scratch, [after], is_news=not plan.is_empty)
 
 
 def _fallback(objects: Objects, mine: Side, other: Side) -> Roots | None:

@@ -32,6 +32,7 @@ async def publish(context: Context) -> None:
     When this returns, all that was committed so far is on stable storage, as far as the store's
     durability promises.
     """
+    context.require_open()
     with CancelScope(shield=True):
         async with context.publish_lock:
             context.commits.note_queue()

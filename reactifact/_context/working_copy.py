@@ -116,6 +116,7 @@ class Reading:
         self._loaded: set[str] = set()
         self._live: MutableMapping[str, Artifact[Any]] = {} if hold else WeakValueDictionary()
         self.closed = ""  # why a change would go nowhere; empty while one is taken
+        self.closed_error: type[ReactifactError] = ReactifactError
         self.is_private = hold  # of one execution: nobody else works on it, it can be taken back
 
     def get(self, artifact_id: str) -> Artifact[Any] | None:
@@ -528,7 +529,7 @@ class WorkingCopy(Reading):
 
     def create(self, data: BaseModel, artifact_id: str | None, origin: Origin) -> Artifact[Any]:
         """Create an artifact, or return the one that has the id."""
-        self._require_open()
+        self.require_open()
         if artifact_id is not None:
             existing = self.get(artifact_id)
             if existing is not None:
@@ -554,7 +555,7 @@ class WorkingCopy(Reading):
 
     def update(self, artifact_id: str, data: BaseModel, origin: Origin) -> Artifact[Any] | None:
         """Replace the data of an artifact; equal data changes nothing; `None` when absent."""
-        self._require_open()
+        self.require_open()
         stored = self.state.stored(artifact_id)
         if stored is None:
             return None
@@ -565,10 +566,10 @@ class WorkingCopy(Reading):
             self._note(Update(artifact_id, data))
         return live
 
-    def _require_open(self) -> None:
-        """Raise `ReactifactError` where a change would go nowhere."""
+    def require_open(self) -> None:
+        """Raise `ReactifactError`, or what stands for it here, where a change would go nowhere."""
         if self.closed:
-            raise ReactifactError(self.closed)
+            raise self.closed_error(self.closed)
 
     def _note(self, operation: Operation) -> None:
         if self.is_private:
@@ -611,7 +612,7 @@ class WorkingCopy(Reading):
 
     def delete(self, artifact_id: str, origin: Origin) -> Meta | None:
         """Remove an artifact; its relations stay. Returns what it was, or `None`."""
-        self._require_open()
+        self.require_open()
         stored = self.state.stored(artifact_id)
         if stored is None:
             return None
@@ -643,7 +644,7 @@ class WorkingCopy(Reading):
 
     def link(self, source: str, relation: str, target: str) -> Relation:
         """Add a relation; one that exists is left as it is."""
-        self._require_open()
+        self.require_open()
         for part, what in ((source, "source id"), (relation, "relation"), (target, "target id")):
             check_text(part, what)
         if self.state.link(source, relation, target):
@@ -660,7 +661,7 @@ class WorkingCopy(Reading):
 
     def unlink(self, source: str, relation: str | None, target: str | None) -> int:
         """Remove the relations that match; return how many went."""
-        self._require_open()
+        self.require_open()
         gone = self.state.unlink(source, relation, target)
         if gone:
             self._note(Unlink(source, relation, target))

@@ -312,9 +312,13 @@ async def deliver(wiring: Wiring) -> drain.Drained:
     assert wiring.dispatcher is not None
     if not context.has_actions() or delivery.all_delivered(context.working):
         return drain.Drained()
+    simulated = delivery.sendable(context.working) if wiring.simulate else []
+    context.commits.note_simulated(simulated)  # with what planned them: no other drain may see them wait
     if ensure_attached(context):
         await publish(context)
-    return await drain.drain(context, wiring.dispatcher, wiring.outbox_options())
+    drained = await drain.drain(context, wiring.dispatcher, wiring.outbox_options())
+    drained.tried += len(simulated)
+    return drained
 
 
 async def within(

@@ -23,12 +23,14 @@ from .._store._history.log import (
     own_line,
 )
 from .._store._history.revset import Head, Tag, find_branch, find_head, heads, make_tag, parse_head
+from .._store.branch import MAIN, Branch, stored_ref
 from .._store.commits import CommitRecord, read_roots, require_record
 from .._store.graph import first_parents
 from .._store.names import branch_ref, plain, tag_ref
 from .._store.object_db import Database
 from .._store.objects import Oid
-from ..errors import NameTaken, UnknownRevision
+from .._store.protocol import RefUpdate
+from ..errors import Contention, NameTaken, StaleSession, UnknownRevision
 from ..merging import Policy
 from ..resources import RuntimeResources
 from ..threads import in_thread
@@ -108,6 +110,19 @@ def blame(
     return found + blaming.blame_delivery(database, point.ledger, roots, artifact_id)
 
 
+def at(
+    database: Database, text: str, session: str | None = None, resources: RuntimeResources | None = None
+) -> Context:
+    """Return what a text names as a context that is only looked at, with the deliveries of that time."""
+    point = find_point(database, text, session=session)
+    found = context_at(database, point.entry.commit, resources, ledger=point.ledger)
+    found.freeze(
+        f"this context shows commit {point.entry.commit[:12]} ({plain(text)}), and is only looked at: to "
+        f"change it, open the branch with SessionStore.open, or begin one there with BranchStore.fork"
+    )
+    return found
+
+
 # -- writing -------------------------------------------------------------------------------------
 
 
@@ -136,13 +151,58 @@ def _fork(database: Database, source: str, target: str, session: str | None) -> 
     record = require_record(database, commit, source)
     owner = session or (record.session if head is None else head.session)
     branch = target if session is not None else _branch_of(target, owner)
-    names = (branch_ref(owner, branch), tag_ref(owner, branch))
-    if any(name in database.backend.refs(name) for name in names):
-        raise NameTaken(
-            f"session {owner!r} has a branch or a tag {branch!r}: choose another name, or delete it"
-        )
+    _require_new(database, owner, branch)
     past = context_at(database, commit)
     return past.branch(name=branch), owner, branch
+
+
+def delete_branch(database: Database, session: str, name: str) -> None:
+    """Remove a branch; one that is absent is fine. Raises `ProtectedBranch`."""
+    database.protection.require_free("delete", session, name)
+    ref = stored_ref(database, session, name)
+    held = database.backend.refs(ref).get(ref)
+    if held is not None:
+        database.backend.write({}, [RefUpdate(ref, held, None)])
+
+
+def rename(database: Database, text: str, target: str, *, session: str | None = None) -> Head:
+    """Give a branch another name, in one write. Raises `NameTaken`, `ValueError`, `ProtectedBranch`.
+
+    Whoever has the branch open under its old name is `StaleSession` from then on.
+    """
+    head = named_branch(database, text, session)
+    branch = target if session is not None else _branch_of(target, head.session)
+    if MAIN in (head.branch, branch):
+        raise ValueError(f"{MAIN} is the session's own line: it keeps its name, and no other branch gets it")
+    database.protection.require_free("rename", head.session, head.branch)
+    _require_new(database, head.session, branch)
+    with (
+        database.backend.lock(f"run {head.session}/{head.branch}"),
+        database.backend.lock(f"run {head.session}/{branch}"),
+    ):
+        line = Branch.load(database, head.session, head.branch)
+        if line is None or line.ref is None:
+            raise UnknownRevision(f"{head.name} is no longer there: it was deleted just now")
+        context, old = Context.over(line), RefUpdate(line.ref, line.published, None)
+        context.commits.note_queue()  # what others delivered for it is recorded under its old name
+        context.commits.attach(head.session, branch, None)
+        context.commits.commit_note(f"reactifact: rename branch {plain(head.branch)} to {plain(branch)}")
+        context.commits.note_queue()
+        publication = line.prepare()
+        assert publication is not None
+        try:
+            database.write(publication.objects, [publication.update, old], publication.trees)
+        except Contention as error:
+            raise StaleSession(f"{head.name} was written by somebody else: nothing was renamed") from error
+    return find_head(database, head.session, branch)
+
+
+def _require_new(database: Database, session: str, branch: str) -> None:
+    names = (branch_ref(session, branch), tag_ref(session, branch))
+    if any(name in database.backend.refs(name) for name in names):
+        raise NameTaken(
+            f"session {session!r} has a branch or a tag {branch!r}: choose another name, or delete it"
+        )
 
 
 def _branch_of(target: str, session: str) -> str:

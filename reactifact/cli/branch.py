@@ -1,4 +1,4 @@
-"""`reactifact branch`: list, save and merge the branches of a session, undo and redo.
+"""`reactifact branch`: list, save, rename and merge the branches of a session, undo, redo and revert.
 
 Of all verbs it is the one that writes. What a merge is, and when a save is refused, is the store's.
 """
@@ -22,7 +22,7 @@ from ..threads import in_thread
 from .common import backend_option, find_models, line, models_option, say_error, stored_at
 
 NOT_DONE = 1
-VERBS = ("list", "save", "merge", "undo", "redo")
+VERBS = ("list", "save", "rename", "merge", "undo", "redo", "revert")
 
 Work = Callable[[BranchStore], Awaitable[list[str]]]
 
@@ -31,15 +31,18 @@ class MissingBranch(StoreError, LookupError):
     """A branch that a verb names is not in the store; nothing was written."""
 
 
-@click.command(short_help="List, save, merge branches; undo, redo.")
+@click.command(short_help="List, save, rename, merge branches; undo, redo, revert.")
 @click.argument("path", metavar="STORE")
 @click.argument("session")
 @click.argument("verb", type=click.Choice(VERBS), metavar="|".join(VERBS))
 @click.argument("name", required=False)
-@click.option("--into", help="merge: the branch that takes over; default: the session's own line, main.")
+@click.option("--into", help="merge, revert: the branch that is written; default: main.")
 @click.option("--source", help="merge: the branch that is taken over; NAME does the same.")
 @click.option(
-    "--as", "saved_as", metavar="NAME", help="merge: save the result as this branch, not as --into."
+    "--as",
+    "saved_as",
+    metavar="NAME",
+    help="merge: save the result as this branch, not as --into; rename: the new name.",
 )
 @backend_option
 @models_option
@@ -56,15 +59,17 @@ def branch(
     backend: str,
     models: tuple[str, ...],
 ) -> None:
-    """List the branches of SESSION, save its state as NAME, merge two of them, undo or redo.
+    """List the branches of SESSION, save its state as NAME, merge two of them, take back what was done.
 
     \b
     branch STORE SESSION list                      the branches beside main
     branch STORE SESSION save NAME                 main as it is now, as NAME
+    branch STORE SESSION rename NAME --as NEW      NAME is called NEW from now on
     branch STORE SESSION merge NAME                NAME into main
     branch STORE SESSION merge A --into B --as C   A into a copy of B named C
     branch STORE SESSION undo [NAME]               what was done last to main, or NAME
     branch STORE SESSION redo [NAME]               take back the last undo
+    branch STORE SESSION revert COMMIT             the generation of COMMIT, by a commit on top of main
 
     A merge is three-way, by artifact, all or nothing; nothing is sent to the outside world. Types are
     compared as stored, and merge functions are known only of the modules that --models names. Exit
@@ -87,8 +92,22 @@ def _work(
     verb: str, session: str, name: str | None, into: str | None, source: str | None, saved_as: str | None
 ) -> Work:
     """Return what a verb does. Raises `UsageError` for arguments that do not go together."""
-    if verb != "merge" and (into or source or saved_as):
-        raise click.UsageError(f"--into, --source and --as belong to merge, not to {verb}")
+    wrong = {
+        "--into": into and verb not in ("merge", "revert"),
+        "--source": source and verb != "merge",
+        "--as": saved_as and verb not in ("merge", "rename"),
+    }
+    if any(wrong.values()):
+        names = " and ".join(option for option, is_wrong in wrong.items() if is_wrong)
+        raise click.UsageError(f"{names}: not an option of {verb}")
+    if verb == "rename":
+        if not name or not saved_as:
+            raise click.UsageError("rename needs both names: branch STORE SESSION rename NAME --as NEW")
+        return partial(_rename, session=session, name=name, new=saved_as)
+    if verb == "revert":
+        if not name:
+            raise click.UsageError("revert needs a commit: branch STORE SESSION revert COMMIT")
+        return partial(_revert, session=session, revision=name, into=into or MAIN)
     if verb == "list":
         if name is not None:
             raise click.UsageError(f"list takes no name, and was given {name!r}")
@@ -120,6 +139,18 @@ async def _list(store: BranchStore, *, session: str) -> list[str]:
 async def _back(store: BranchStore, *, session: str, name: str, verb: str) -> list[str]:
     done = await (store.undo if verb == "undo" else store.redo)(session, name)
     return [f"{'undone' if verb == 'undo' else 'done again'}: {plain(done)}"]
+
+
+async def _rename(store: BranchStore, *, session: str, name: str, new: str) -> list[str]:
+    await store.rename(name, new, session=session)
+    return [f"renamed branch {plain(name)} of session {plain(session)} to {plain(new)}"]
+
+
+async def _revert(store: BranchStore, *, session: str, revision: str, into: str) -> list[str]:
+    done = await store.revert(into, revision, session=session)
+    if done is None:
+        return [f"nothing is left of {plain(revision)} on {plain(into)}: nothing was reverted"]
+    return [f"{plain(done.subject)} (v{done.record.version if done.record else 0})"]
 
 
 async def _save(store: BranchStore, *, session: str, name: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""`reactifact branch`: list, save, merge."""
+"""`reactifact branch`: list, save, rename, merge, revert."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_listing_changes_nothing(run, store):
         (["merge"], "--source NAME"),
         (["merge", "a", "--source", "b"], "once"),
         (["list", "a"], "list takes no name"),
-        (["save", "a", "--into", "b"], "belong to merge"),
+        (["save", "a", "--into", "b"], "--into: not an option of save"),
         (["drop", "a"], "drop"),
     ],
 )
@@ -159,3 +159,26 @@ def test_undo_and_redo(run, path):
     found = run("branch", path, "s", "redo")
     assert (found.code, found.out) == (1, "")
     assert "has nothing to redo" in found.err
+
+
+def test_a_branch_is_renamed(run, path):
+    run("branch", path, "s", "save", "a")
+    found = run("branch", path, "s", "rename", "a", "--as", "plan b")
+    assert (found.code, found.out) == (0, "renamed branch a of session s to plan b\n")
+    assert run("branch", path, "s", "list").lines == ["plan b"]
+    assert run("branch", path, "s", "rename", "a", "--as", "c").code == 1
+    assert run("branch", path, "s", "rename", "plan b").code == 2
+
+
+def test_a_commit_is_reverted(run, path):
+    edit(path, {"o1": "bob", "o2": "eve"})
+    edit(path, {"o3": "dan"})
+    found = run("branch", path, "s", "revert", "s@v2")
+    assert found.code == 0
+    assert found.out.startswith("Revert edit ")
+    assert customers(path) == {"o1": "ann", "o3": "dan"}
+    assert "nothing is left of s@v2 on main" in run("branch", path, "s", "revert", "s@v2").out
+    edit(path, {"o3": "eve"})
+    found = run("branch", path, "s", "revert", "s@v3")
+    assert (found.code, found.out) == (1, "")
+    assert "o3" in found.err

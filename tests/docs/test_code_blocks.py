@@ -73,6 +73,8 @@ CASES = (
     *((page, text) for page, text, _ in PROGRAMS),
     ("branching.md", 'context.branch(name="experiment")'),
     ("branching.md", "BranchStore("),
+    ("branching.md", 'store.open("shop", branch="trial")'),
+    ("branching.md", "branches.race("),
     ("branching.md", "register_type(Post"),
     ("pruning.md", "store.prune(grace=0)  # at once"),
     ("pruning.md", "rewrite=True"),
@@ -206,6 +208,28 @@ async def test_the_verbs_of_a_branch_store(
     assert kept.data == Product(price=2)  # undone, and done again
     with pytest.raises(TypeError, match="give its `database`"):
         BranchStore(store)
+
+
+@pytest.mark.anyio
+async def test_a_branch_is_a_place_to_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = SessionStore(tmp_path / "state.git")
+    async with store.edit("shop") as context:
+        context.create(Product(price=4), id="tea")
+        context.create(Order(item="cup"), id="order:0")
+    branches = BranchStore(store.database)
+    known: dict[str, Any] = {"store": store, "branches": branches, "Order": Order, "agents": [notifier()]}
+    await run("branching.md", 'store.open("shop", branch="trial")', **known)
+    assert capsys.readouterr().out == "1 cup\n"
+    assert (await branches.at("shop/april")).get("receipt:order:1") is not None
+
+    def reprice(price: int) -> Any:
+        async def strategy(session: Any) -> None:
+            session.context.update("tea", Product(price=price))
+
+        return strategy
+
+    await run("branching.md", "branches.race(", **known, reprice=reprice)
+    assert capsys.readouterr().out == "cheap tea Merge cheap, the winner of a race\n"
 
 
 MERGED = """

@@ -20,7 +20,7 @@ bold against main:
 
 they differ in kettle, samovar, teapot
 
-careful is merged
+careful has won and is merged
 bold is not: samovar: changed differently on both sides (price)
 bold is merged, the lower price winning
 
@@ -53,7 +53,7 @@ def test_git_reads_what_it_left(tmp_path: Path) -> None:
     assert git(path, "branch", "--format=%(refname:short)").split() == ["lab/bold", "lab/careful", "lab/main"]
     assert git(path, "fsck", "--strict", "--no-dangling") == ""
     merges = git(path, "log", "--merges", "--format=%s", "lab/main").splitlines()
-    assert merges == ["Merge lab/bold into lab/main", "Merge lab/careful into lab/main"]
+    assert merges == ["Merge lab/bold into lab/main", "Merge careful, the winner of a race"]
     assert git(path, "merge-base", "lab/main", "lab/bold") == git(path, "rev-parse", "lab/bold")
     again = run("--store", str(path))
     assert again.returncode == 2
