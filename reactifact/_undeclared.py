@@ -101,6 +101,39 @@ def as_read(stored: Encoded) -> AsRead:
     return AsRead(declared, _rest(data, declared))
 
 
+def with_undeclared(value: Any, declared: Any, before: Encoded | None) -> tuple[Any, str | None]:
+    """Return what a person wrote as data of a class, and the first field that nothing declares, or `None`.
+
+    `declared` is what the class reads in `value`. Fields beyond it stay where what was stored before has
+    them too: newer code put them there.
+    """
+    rest = _rest(value, declared)
+    if rest is None:
+        return declared, None
+    known = None if before is None else as_read(before).rest
+    unknown = _first_beyond(rest, known)
+    if unknown is not None:
+        return declared, unknown
+    return _joined(rest, declared, declared, _Place("what a person wrote", "")), None
+
+
+def _first_beyond(rest: Any, known: Any, path: str = "") -> str | None:
+    """Return the path of a field in `rest` that `known` lacks; items of lists are told by their fields."""
+    if isinstance(rest, _All):
+        return None if isinstance(known, _All) else path
+    inner = known if isinstance(known, dict) else {}
+    for name, value in rest.items():
+        place = f"{path}[{name}]" if isinstance(name, int) else f"{path}.{name}".lstrip(".")
+        if isinstance(name, int):
+            found = next((one for one in inner.values() if _first_beyond(value, one) is None), None)
+        else:
+            found = inner.get(name)
+        beyond = _first_beyond(value, found, place)
+        if beyond is not None:
+            return beyond
+    return None
+
+
 def _is_same_rest(one: AsRead, other: AsRead) -> bool:
     return repr(one.rest) == repr(other.rest)
 

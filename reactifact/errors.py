@@ -7,6 +7,7 @@ condition, a dispatcher) are never wrapped: they reach the caller as they were r
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import NamedTuple
 
 
 class ReactifactError(Exception):
@@ -63,12 +64,53 @@ class DamagedRef(StoreError):
         self.ref = ref
 
 
-class MergedByHand(StoreError):
-    """A branch stands on a merge that somebody made with git; `commit` is its id."""
+class NotAdopted(StoreError):
+    """A branch stands on a commit that somebody made with git, and was not adopted; `commit` is its id."""
 
     def __init__(self, message: str, commit: str) -> None:
         super().__init__(message)
         self.commit = commit
+
+
+class Problem(NamedTuple):
+    """A file of a commit made with git that cannot be taken: the commit that changed it, its path, the line
+    (from 1) and the field where they are known, and why."""
+
+    commit: str
+    path: str
+    line: int | None
+    field: str
+    reason: str
+
+    def __str__(self) -> str:
+        place = self.path if self.line is None else f"{self.path}:{self.line}"
+        return f"{place}: {f'{self.field}: ' if self.field else ''}{self.reason} (commit {self.commit[:12]})"
+
+
+class CommitRefused(StoreError):
+    """A commit that somebody made with git is not a state; nothing of it was taken.
+
+    `ref` and `commit` are what stands there, `problems` what is wrong with it, `last_good` the newest commit
+    of ours below it, which can still be read; `None` where there is none.
+    """
+
+    def __init__(self, ref: str, commit: str, problems: tuple[Problem, ...], last_good: str | None) -> None:
+        name = ref.removeprefix("refs/heads/")
+        good = (
+            "there is no commit of reactifact's below it"
+            if last_good is None
+            else f"the last good commit is {last_good[:12]}, which can be read (`reactifact show STORE "
+            f"{last_good[:12]}`), and `reactifact reject STORE {name}` goes back to it"
+        )
+        listed = "\n".join(f"  {problem}" for problem in problems)
+        super().__init__(
+            f"{name} stands on {commit[:12]}, made with git, and that is not a valid state:\n{listed}\n"
+            f"Nothing of it was taken. Mend the files and push once more; {good}"
+        )
+        self.ref = ref
+        self.commit = commit
+        self.problems = problems
+        self.last_good = last_good
 
 
 class LedgerMissing(StoreError):

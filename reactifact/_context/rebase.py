@@ -1,226 +1,213 @@
-"""A branch that moved beneath a context: going on from what others wrote, and merges made by hand.
+"""A branch that others wrote: commits made with git are adopted, and a context goes on from what moved.
 
-Owns `refresh`, which puts what was changed here on top, and the merging again, by our rules, of a merge
-that somebody made with git.
+Owns `load`, the commit that adopts what somebody made with git, the reading of payloads that people wrote
+by their models, and `refresh`, which puts what was changed here on top.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from pydantic import BaseModel, ValidationError
+
 from .._store import canonical
+from .._store._history.adoption import (
+    Change,
+    Payload,
+    Refused,
+    Written,
+    as_written,
+    is_by_hand,
+    person,
+    stand_on,
+)
 from .._store._history.merge import MergePlan
-from .._store.branch import Branch, stored_ref
-from .._store.commits import CommitRecord, operation_payload, own_record, read_record, read_roots
+from .._store.branch import Branch, new_change_id, stored_ref
+from .._store.commits import CommitRecord, operation_payload, read_record
 from .._store.graph import first_parents
-from .._store.layout import BOOKKEEPING, Roots, artifact_path, decode_edges
+from .._store.index import Indexes
 from .._store.ledger import Ledger
 from .._store.object_db import Database, Objects
 from .._store.objects import CommitObject, Oid
-from .._store.state import Origin
-from .._store.trees import Path, compare, lookup
-from ..artifacts import Encoded, encode
-from ..errors import MergedByHand, ReactifactError, SessionBusy, StaleSession, StoreError
-from ..merging import ConflictDetail, MergeConflict, conflict, details_of
+from .._store.state import Origin, State
+from .._undeclared import with_undeclared
+from ..artifacts import ACTION_TYPE, Encoded, action_note, encode
+from ..errors import NotAdopted, SessionBusy, StaleSession, TypeNotFoundError, text_of
+from ..events import EventType
+from ..merging import conflict, details_of
 from ..resources import RuntimeResources
 from ..threads import in_thread
 from ..types.codec import decode_payload
 from ..types.registry import resolve, revision_of
-from . import commit, merge
+from . import merge
 from .commit import Committer
 from .context import Context
 from .working_copy import WorkingCopy
 
-# -- A merge that somebody made with git is merged again by our rules when its branch is opened --
-
-
-_ATTEMPTS = 4
+# -- a commit that somebody made with git is adopted when its branch is opened --
 
 
 def load(
     database: Database, session: str, branch: str, resources: RuntimeResources | None = None
 ) -> Branch | None:
-    """Read a branch, or return `None` when there is none; a merge made by hand is merged again first.
+    """Read a branch, or return `None` when there is none; commits made with git are adopted.
 
-    Runs in a worker thread. Raises what `Branch.load` does, `MergeConflict` where the hand-made merge
-    leaves one open, `StoreError` where it holds what no merge of its parents gives; nothing has moved then.
+    The commit that adopts them stands on top and is written with whatever is written next. Runs in a worker
+    thread. Raises what `Branch.load` does, and `CommitRefused`, naming what is wrong, where a commit made
+    with git is not a valid state.
     """
-    deeper: Oid | None = None
-    for _ in range(_ATTEMPTS):
-        try:
-            return Branch.load(database, session, branch)
-        except MergedByHand as error:
-            ref = stored_ref(database, session, branch)
-            if database.backend.refs(ref).get(ref) != error.commit:
-                if error.commit == deeper:
-                    raise  # it stands deeper in the history
-                deeper = error.commit  # or the branch moved since it was read
-                continue
-            try:
-                _rejoin(database, session, branch, error, resources or RuntimeResources())
-            except StaleSession:
-                continue  # somebody else moved the branch, perhaps in the same way
-    return Branch.load(database, session, branch)
-
-
-def _rejoin(
-    database: Database, session: str, branch: str, error: MergedByHand, resources: RuntimeResources
-) -> None:
-    made = database.commit(error.commit)
-    records = [own_record(database, parent) for parent in made.parents]
-    if len(records) != 2 or any(record is None or record.kind == "ledger" for record in records):
-        raise error
-    other = records[1]
-    assert other is not None
-    ref = stored_ref(database, session, branch)
-    ours = _standing(Branch.named(database, session, branch), made.parents[0])
-    ours.ref, ours.published = ref, error.commit
-    theirs = _standing(Branch.named(database, other.session, other.branch), made.parents[1])
-    tree, mine, others = (read_roots(database, oid) for oid in (error.commit, *made.parents))
-    by_hand = _ByHand(database, error.commit, tree, mine, others)
-    way_out = (
-        f"Move the ref back with `git update-ref {ref} {made.parents[0]}`, then merge {made.parents[1][:12]} "
-        f"with BranchStore.merge(into=, source=, policy=)"
-    )
-    heading = f"{ref} points at {error.commit[:12]}, a merge made by hand"
-    committer = Committer(ours, resources)
     try:
-        commit.merge(
-            committer,
-            Committer(theirs, resources),
-            message=_message(made, error.commit),
-            policy=by_hand.decide,
-            dry_run=False,
-            emit_events=False,
-        )
-    except MergeConflict as conflict:
-        text = "\n".join(
-            [
-                f"{heading}, which leaves conflicts open; nothing was moved",
-                *map(str, conflict.details),
-                *(f"{name}: {reason}" for name, reason in sorted(by_hand.refused.items())),
-                way_out,
-            ]
-        )
-        raise MergeConflict(text, conflict.conflicts, conflict.details) from error
-    edited = by_hand.edits(ours.objects, ours.state.roots)
-    if edited:
-        raise StoreError(
-            f"{heading}, and {', '.join(edited)} in it is neither what a side has nor what merging them "
-            f"gives: make that change with BranchStore.edit after the merge; nothing was moved. {way_out}"
-        ) from error
-    committer.note_queue()  # a merge leaves what the branch has still to react to
-    ours.publish()
+        return Branch.load(database, session, branch)
+    except NotAdopted as error:
+        ref = stored_ref(database, session, branch)
+        tip = database.backend.refs(ref).get(ref)
+        if tip is None or not is_by_hand(database, tip):
+            raise error  # it is about something else than the branch
+        return adopt(Branch.named(database, session, branch), ref, tip, resources or RuntimeResources())
 
 
-def _standing(line: Branch, commit: Oid) -> Branch:
+def adopt(line: Branch, ref: str, tip: Oid, resources: RuntimeResources) -> Branch:
+    """Let a line without commits stand on a commit of ours over `tip`, which is staged and says what came.
+
+    Raises `CommitRefused`.
+    """
     line.ledger.refresh()
-    line.move_to(commit)
+    line.ref, line.published = ref, tip
+    change = new_change_id()
+    read = PayloadReader(is_strict=True)
+    standing = stand_on(
+        line.objects, tip, ref, read=read, ledger=line.ledger, action_type=ACTION_TYPE, change=change
+    )
+    record = standing.record
+    assert record is not None
+    line.tip, line.record = tip, replace(record, session=line.session, branch=line.branch)
+    line.is_session, line.is_watched = record.is_session, record.is_watched
+    line.next_event = record.next_event
+    line.objects.absorb(standing.state.objects)
+    line.state = State(line.objects, standing.roots, standing.state.next_sequence, Indexes())
+    if (record.session, record.branch) not in (("", ""), (line.session, line.branch)):
+        line.fork = {"branch": record.branch, "change": record.change, "commit": standing.base}
+    committer = Committer(line, resources)
+    made = line.objects.commit(tip)
+    _note(committer.working, standing.changes)
+    versioned = bool(standing.changes)
+    committer.commit_record(
+        CommitRecord(
+            change=change,
+            kind="adopt",
+            author=person(made),
+            timestamp=resources.clock.now().isoformat(),
+            message=_message(made, tip),
+            context_version=0 if versioned else None,
+            operations=committer.working.operations,
+            writes=[
+                [found.artifact_id, found.meta.version if found.kind != "delete" else 0, found.kind]
+                for found in standing.changes
+                if found.meta is not None
+            ],
+            details={"adopted": standing.commits, "onto": standing.base},
+        )
+    )
+    committer.note_queue()
+    line.seal()
     return line
+
+
+def _note(working: WorkingCopy, changes: Iterable[Change]) -> None:
+    """Journal what a person changed, and queue the events of it."""
+    for found in changes:
+        if found.meta is None:
+            ends = {"relation": found.relation, "target_id": found.target}
+            working.journal({"type": found.kind, "artifact_id": found.artifact_id, **ends})
+            continue
+        model = working.type_of(found.meta)
+        if found.kind == "delete":
+            working.journal({"type": "delete", "artifact_id": found.artifact_id})
+        else:
+            payload = working.state.payload(found.meta)
+            encoded = Encoded(found.meta.type_id, payload, found.meta.revision, BaseModel)
+            working.journal(
+                {
+                    "type": found.kind,
+                    "artifact_id": found.artifact_id,
+                    "data_type": found.meta.type_id,
+                    "payload": found.meta.payload,
+                    "revision": found.meta.revision,
+                    "version": found.meta.version,
+                    **action_note(encoded),
+                }
+            )
+        if not found.wakes:
+            continue
+        if found.kind == "update":
+            working.emit_update(model, found.artifact_id, found.when)
+        else:
+            working.emit(_EVENTS[found.kind], model, found.artifact_id, found.when)
+
+
+_EVENTS = {"create": EventType.ARTIFACT_CREATED, "delete": EventType.ARTIFACT_DELETED}
 
 
 def _message(made: CommitObject, commit: Oid) -> str:
     said = made.message.strip().split("\n")[0].encode("utf-8", "replace").decode()
-    return (
-        f"{said or 'Merge by hand'}\n\n"
-        f"Made by hand by {made.author.name} as {commit}; merged again by reactifact"
-    )
+    return f"adopt {commit[:7]}: {said or 'a commit without a message'}"
 
 
-@dataclass(slots=True)
-class _ByHand:
-    """The hand-made tree beside those of its two parents."""
+@dataclass(frozen=True, slots=True)
+class PayloadReader:
+    """Reads payloads that a person wrote, by the models of this process.
 
-    objects: Objects
-    commit: Oid
-    made: Roots
-    ours: Roots
-    theirs: Roots
-    refused: dict[str, str] = field(default_factory=dict)  # why a payload was not taken, by artifact id
+    Where `is_strict`, a type that has no model here is refused. Otherwise a payload of a type that was stored
+    before is taken as it is written: a hook of git runs where the application is not installed.
+    """
 
-    def decide(self, detail: ConflictDetail) -> Any:
-        """Return what the person decided on an artifact that both sides changed, `None` for nothing."""
-        sides = {"ours": detail.types[1], "theirs": detail.types[2]}
-        held: dict[str, Oid] = {}
-        for type_id in sides.values():
-            blob = None if type_id is None else self._blob(self.made, type_id, detail.artifact_id)
-            if type_id is not None and blob is not None:
-                held[type_id] = blob
-        if not held:
-            for side, type_id in sides.items():
-                if type_id is None:
-                    return side
-            return self._refuse(detail, "the hand-made tree has no payload of it, and no side deleted it")
-        if len(held) > 1:
-            return self._refuse(detail, "the hand-made tree has a payload of it in each of its two types")
-        ((type_id, blob),) = held.items()
-        for side, roots in (("ours", self.ours), ("theirs", self.theirs)):
-            if sides[side] == type_id and self._blob(roots, type_id, detail.artifact_id) == blob:
-                return side
-        return self._written(detail, type_id, blob)
+    is_strict: bool
 
-    def _written(self, detail: ConflictDetail, type_id: str, blob: Oid) -> Any:
-        """Return the model of a payload that the person wrote, where it is valid."""
-        data = self.objects.read(blob).data
+    def __call__(self, written: Written) -> Payload:
+        """Return a payload as it is stored. Raises `Refused`."""
+        type_id, before = written.type_id, written.before
         try:
             model = resolve(type_id)
-            found = decode_payload(model, data, type_id=type_id, revision=revision_of(model))
-            if canonical.decode(encode(found).payload) == canonical.decode(data):
-                return found
-        except (ReactifactError, ValueError) as error:
-            return self._refuse(detail, f"its payload in the hand-made tree is not valid: {error}")
-        return self._refuse(detail, "its payload in the hand-made tree is not what its class would store")
-
-    def _refuse(self, detail: ConflictDetail, reason: str) -> None:
-        self.refused[detail.artifact_id] = reason
-
-    def _blob(self, roots: Roots, type_id: str, artifact_id: str) -> Oid | None:
-        return _at(self.objects, roots.artifacts, artifact_path(type_id, artifact_id))
-
-    def edits(self, objects: Objects, result: Roots) -> list[str]:
-        """Return the files of the hand-made tree that neither side has and whose content ours lacks."""
-        tree = objects.tree(objects.commit(self.commit).tree)
-        found = sorted(tree.keys() - _OWN)
-        for name, read in (("artifacts", _payload), ("relations", _links)):
-            made, merged = getattr(self.made, name), getattr(result, name)
-            sides = (getattr(self.ours, name), getattr(self.theirs, name))
-            for path, blob, ours in compare(objects, made, merged):
-                if blob in [_at(objects, side, path) for side in sides]:
-                    continue
-                if blob is None or ours is None or read(objects, blob) != read(objects, ours):
-                    found.append("/".join((name, *path)))
-        return found
-
-
-_OWN = {".gitattributes", BOOKKEEPING, "artifacts", "relations", "outbox"}
-"""The names at the top of a commit. What a person did to bookkeeping and outbox does not count."""
-
-
-def _at(objects: Objects, root: Oid | None, path: Path) -> Oid | None:
-    entry = lookup(objects, root, path)
-    return None if entry is None else entry.oid
+        except TypeNotFoundError as error:
+            if not self.is_strict and before is not None and before.type_id == type_id:
+                return as_written(written)
+            raise Refused(f"there is no type {type_id!r} ({error})") from error
+        try:
+            data = canonical.encode(written.value)
+        except (ValueError, TypeError) as error:
+            raise Refused(text_of(error)) from error
+        revision = written.revision
+        if revision is None:
+            same = before is not None and before.type_id == type_id
+            revision = before.revision if same and before is not None else revision_of(model)
+        try:
+            found = decode_payload(model, data, type_id=type_id, revision=revision)
+            encoded = encode(found)
+            known = None
+            if before is not None and before.type_id == type_id:
+                known = Encoded(type_id, before.data, before.revision, model)
+            declared = canonical.decode(encoded.payload)
+            value, unknown = with_undeclared(written.value, declared, known)
+        except ValidationError as error:
+            raise _refused(error) from error
+        except Exception as error:  # what models, migrations and validators of users raise
+            if isinstance(error.__cause__, ValidationError):
+                raise _refused(error.__cause__) from error
+            raise Refused(text_of(error)) from error
+        if unknown is not None:
+            raise Refused(f"{model.__qualname__} declares no such field", unknown)
+        if value == declared and canonical.encode(value) == encoded.payload:
+            return Payload(encoded.payload, encoded.revision)
+        return Payload(canonical.encode(value), encoded.revision if before is None else before.revision)
 
 
-def _payload(objects: Objects, blob: Oid) -> Any:
-    """Return what a payload says, however it is written; its bytes where that is no JSON."""
-    data = objects.read(blob).data
-    try:
-        return canonical.decode(data)
-    except ValueError:
-        return data
-
-
-def _links(objects: Objects, blob: Oid) -> Any:
-    """Return the relations of a file without their order; its bytes where it is none of ours."""
-    data = objects.read(blob).data
-    try:
-        source, edges = decode_edges(data)
-    except (ValueError, LookupError, TypeError):
-        return data
-    return source, {(edge.relation, edge.target) for edge in edges}
+def _refused(error: ValidationError) -> Refused:
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
+    return Refused(first["msg"], "".join(parts).lstrip("."))
 
 
 # -- going on from what somebody else wrote: direct changes are applied again on top of it --

@@ -17,7 +17,6 @@ from weakref import WeakValueDictionary
 
 from pydantic import BaseModel
 
-from .._store import canonical
 from .._store.layout import Edge, Intent, ListingRecord, Meta, ReadRecord, file_path
 from .._store.ledger import Ledger
 from .._store.names import encode_name
@@ -606,9 +605,7 @@ class WorkingCopy(Reading):
         """Wait for the delivery of an action, unless the ledger has it with this payload."""
         entry = self.ledger.entry(meta.id)
         if entry is None or entry.status != "dispatched" or entry.intent != meta.content_hash:
-            action: Any = canonical.decode(self.state.payload(meta))
-            key = action.get("ordering_key")
-            self.state.expect(Intent(meta.id, meta.sequence, meta.content_hash, key))
+            self.state.expect(Intent.of(meta, self.state.payload(meta)))
 
     def delete(self, artifact_id: str, origin: Origin) -> Meta | None:
         """Remove an artifact; its relations stay. Returns what it was, or `None`."""

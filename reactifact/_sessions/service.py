@@ -35,7 +35,7 @@ from .._store.objects import Oid
 from .._store.protocol import scan_refs
 from .._store.trees import subtree
 from ..artifacts import ACTION_TYPE
-from ..errors import MergedByHand, ReactifactError, SessionBusy, StoreError, UnknownRevision, text_of
+from ..errors import NotAdopted, ReactifactError, SessionBusy, StoreError, UnknownRevision, text_of
 from ..resources import RuntimeResources
 from ..threads import in_thread
 from ..types.importer import importing_nothing
@@ -94,7 +94,7 @@ def sendable_branches(
 ) -> tuple[list[BranchName], list[DamagedHead]]:
     """Return the branches with actions to send (with `failed`: or re-arm), and what cannot be read.
 
-    A branch that stands on a merge made by hand counts: whether it has any shows when it is opened.
+    A branch that stands on a commit made with git counts: whether it has any shows when it is opened.
     """
     found = []
     waiting, broken = waiting_branches(database)
@@ -102,7 +102,7 @@ def sendable_branches(
         try:
             with importing_nothing():  # to look is not to run what a store names
                 has_something = _has_something(database, session, branch, failed)
-        except MergedByHand:
+        except NotAdopted:
             has_something = True
         except DAMAGE as error:
             broken.append(DamagedHead(branch_ref(session, branch), session, branch, damage(error)))

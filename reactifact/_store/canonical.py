@@ -146,7 +146,16 @@ def _finite(digits: str) -> float:
     return number
 
 
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
+def decoder(
+    object_pairs_hook: Callable[[list[tuple[str, Any]]], dict[str, Any]] | None = None,
+) -> json.JSONDecoder:
+    """Return a decoder of JSON that refuses NaN, infinities and numbers beyond them."""
+    return json.JSONDecoder(
+        parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=object_pairs_hook
+    )
+
+
+_DECODER = decoder()
 
 
 # -- bookkeeping that is not as reactifact writes it --

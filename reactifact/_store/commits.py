@@ -8,18 +8,19 @@ the record in the tree, as `.reactifact/commit.json`, which is still read.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
 from blake3 import blake3
 
-from ..errors import DamagedRef, MergedByHand, StoreError
+from ..errors import DamagedRef, NotAdopted, StoreError
 from . import canonical
 from .canonical import refusing_damage, typed
 from .layout import ATTRIBUTES, BOOKKEEPING, Roots, Waiting
 from .migrations import FORMAT_FILE, RECORD_FILE, current_record, current_tree, format_file
+from .names import is_ledger_ref
 from .object_db import Objects, Staging, blob_entry
 from .objects import TREE_MODE, CommitObject, Oid, Signature, TreeEntry
 from .trees import lookup, subtree, walk
@@ -150,6 +151,8 @@ def read_record(objects: Objects, commit: Oid) -> CommitRecord | None:
     found = objects.commit(commit)
     tree = found.tree
     if found.record:
+        if not is_sealed(found):
+            return None  # carried along by an amend
         return CommitRecord.decode(current_record(objects, tree, found.record.encode()))
     entry = lookup(objects, tree, (BOOKKEEPING, RECORD_FILE))  # of format 1
     if entry is not None:
@@ -202,6 +205,28 @@ def is_sealed(commit: CommitObject) -> bool:
     return bool(said["tree"] == commit.tree and said["parents"] == list(commit.parents))
 
 
+def before_amend(objects: Objects, commit: CommitObject) -> CommitObject | None:
+    """Return the commit of ours that somebody amended, `None` for any other, or where its tree is gone."""
+    if not commit.record:
+        return None
+    try:
+        said = _said(commit.record.encode())
+        if said["tree"] == commit.tree or said["parents"] != list(commit.parents):
+            return None
+        objects.tree(said["tree"])
+        record = CommitRecord.decode(current_record(objects, said["tree"], commit.record.encode()))
+    except StoreError:
+        return None
+    when = int(datetime.fromisoformat(record.timestamp).timestamp())
+    return replace(
+        commit,
+        tree=said["tree"],
+        author=author_signature(record, when),
+        committer=Signature(*COMMITTER, when),
+        message=_message(record, said.get("state")),
+    )
+
+
 def said_state(commit: CommitObject) -> str | None:
     """Return the `State` that a commit says of itself, in its header, or in its message in format 1."""
     if commit.record:
@@ -214,7 +239,7 @@ def require_record(objects: Objects, commit: Oid, what: str) -> CommitRecord:
     """Return the record of a commit. Raises `StoreError`, naming `what`, where it has none."""
     record = own_record(objects, commit)
     if record is None:
-        raise _not_ours(objects.commit(commit), commit, what)
+        raise _not_ours(commit, what)
     return record
 
 
@@ -232,24 +257,16 @@ def require_kind(objects: Objects, commit: Oid, ref: str, *, is_ledger: bool = F
         )
 
 
-def _not_ours(found: CommitObject, commit: Oid, what: str) -> StoreError:
-    """Say what to do about a commit made by hand: its payloads and our bookkeeping do not agree."""
-    if len(found.parents) > 1:
-        ours, theirs = found.parents[0][:12], found.parents[1][:12]
-        ref = what if what.startswith("refs/") else "REF"
-        return MergedByHand(
-            f"{what} points at {commit[:12]}, a merge made by hand, which mixes bookkeeping that only "
-            f"reactifact can join. Where both sides are commits of its own, opening the branch to write "
-            f"(SessionStore.open, BranchStore.load_branch) merges them again by its rules; otherwise move "
-            f"the ref back with `git update-ref {ref} {ours}`, then merge {theirs} with "
-            f"BranchStore.merge(into=, source=)",
-            commit,
+def _not_ours(commit: Oid, what: str) -> NotAdopted:
+    """Say what to do about a commit that somebody made with git."""
+    if is_ledger_ref(what):
+        way_out = "deliveries are recorded by reactifact alone; move the ref back to a commit that it made"
+    else:
+        way_out = (
+            "opening the branch to write (SessionStore.open, BranchStore.load_branch) adopts it; a commit "
+            "that is to be looked at must be one of reactifact's (see `git log`)"
         )
-    return StoreError(
-        f"{what} points at {commit[:12]}, a commit that reactifact did not make; "
-        f"move the ref back to one it made (see `git log {commit[:12]}`), and make the change "
-        f"with BranchStore.edit"
-    )
+    return NotAdopted(f"{what} points at {commit[:12]}, a commit made with git: {way_out}", commit)
 
 
 def read_roots(objects: Objects, commit: Oid, what: str = "this state") -> Roots:

@@ -298,6 +298,11 @@ def in_change_order(objects: Objects, commits: Iterable[Oid]) -> list[Oid]:
     return sorted(commits, key=key)
 
 
+def depth_of(objects: Objects, commit: Oid) -> int:
+    """Return the length, in commits, of the longest way from a commit to a root."""
+    return _Depths(objects).of(commit)
+
+
 class _Depths:
     """The longest way from a commit to a root: read from its record, else counted."""
 

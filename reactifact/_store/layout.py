@@ -21,7 +21,12 @@ from .objects import Oid
 from .trees import Path
 
 FORMAT_VERSION = 2
-ATTRIBUTES = b"* -text -merge\n.reactifact/** -diff linguist-generated\n"
+ATTRIBUTES = b"""\
+* -text -merge
+.reactifact/** -diff merge=union linguist-generated
+outbox/** -diff merge=union linguist-generated
+"""
+EARLIER_ATTRIBUTES = (b"* -text -merge\n.reactifact/** -diff linguist-generated\n",)
 BOOKKEEPING = ".reactifact"
 
 
@@ -174,6 +179,12 @@ class Intent(NamedTuple):
     intent: str  # content hash of the payload: kind, key, payload, ordering key
     ordering_key: str | None = None
     simulated_at: str | None = None
+
+    @staticmethod
+    def of(meta: Meta, payload: bytes) -> Intent:
+        """Return what is waited for of the version of an action, given its payload."""
+        action: Any = canonical.decode(payload)
+        return Intent(meta.id, meta.sequence, meta.content_hash, action.get("ordering_key"))
 
     def encode(self) -> bytes:
         """Return the bytes of the outbox file."""

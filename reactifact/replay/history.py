@@ -18,6 +18,7 @@ from .._store.commits import CommitRecord, own_record, read_roots, safe_text, sa
 from .._store.layout import (
     ATTRIBUTES,
     BOOKKEEPING,
+    EARLIER_ATTRIBUTES,
     Intent,
     Meta,
     artifact_path,
@@ -164,7 +165,8 @@ class _CommitCheck:
             case (root, "versions", *_) if root == BOOKKEEPING and new is not None:
                 self._kept(path[2:], new)
             case (".gitattributes",):
-                same = new is not None and self.database.read(new).data == ATTRIBUTES
+                known = (ATTRIBUTES, *EARLIER_ATTRIBUTES)
+                same = new is not None and self.database.read(new).data in known
                 self.require(same, "its .gitattributes are not those of a store")
             case _:
                 pass
