@@ -18,13 +18,14 @@ import anyio
 
 from ._context.context import Context
 from ._context.push import require_current, run_lock
+from ._context.rebase import take_in
 from ._context.working_copy import current_scope
 from ._runtime import config, turn
 from ._runtime.config import RunCancelled, RunInfo, Wiring, active_runs, cancel_run
 from ._runtime.tasks import Background
 from ._store._backends.kv import MemoryBackend
 from .budget import Budget, RunOutcome, RunStats, metered
-from .errors import SessionBusy, add_note, told
+from .errors import SessionBusy, StaleSession, add_note, told
 from .logging import bind, get_logger
 from .request import current_request, reset_request, set_request
 from .streaming import EventQueue, ProgressEvent
@@ -374,7 +375,11 @@ class Runtime(Wiring):
         async with (
             nullcontext() if self.context.is_exclusive else run_lock(line, self.context.resources.clock)
         ):
-            await require_current(self.context)
+            try:
+                await require_current(self.context)
+            except StaleSession:
+                if not await take_in(self.context):
+                    raise
             yield
 
     async def _run(self, current: turn.Turn) -> None:

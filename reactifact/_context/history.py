@@ -10,8 +10,9 @@ from typing import Any, cast
 from pydantic import BaseModel
 
 from .._store import canonical
+from .._store._history.adoption import roots_at
 from .._store.branch import Branch
-from .._store.commits import CommitRecord, operation_payload, read_roots, subject
+from .._store.commits import CommitRecord, operation_payload, subject
 from .._store.graph import first_parents
 from .._store.index import meta_at
 from .._store.layout import ListingRecord, Meta, Roots
@@ -90,7 +91,7 @@ def _reads(line: Branch, oid: Oid, record: CommitRecord) -> Iterator[Read]:
 def _snapshot(line: Branch, oid: Oid, listing: ListingRecord) -> State:
     for earlier, record in first_parents(line.objects, oid):
         if record is not None and record.change == listing.change:
-            roots = read_roots(line.objects, earlier)
+            roots = roots_at(line.objects, earlier)
             return State(line.objects, roots, listing.sequence, line.state.indexes)
     raise StoreError(
         f"the snapshot {listing.change!r}, in which {listing.type_id} was listed, is no longer in "
@@ -124,7 +125,7 @@ def roots_of_version(line: Branch, version: int) -> Roots:
         elif found is not None and record is not None:
             break
     if found is not None:
-        return read_roots(line.objects, found)
+        return roots_at(line.objects, found)
     raise ValueError(f"there is no commit with context version {version} in this history")
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from .._store._backends.kv import MemoryBackend
+from .._store._history.adoption import roots_at
 from .._store._history.merge import (
     NOTHING,
     Combined,
@@ -19,7 +20,7 @@ from .._store._history.merge import (
     version_at,
 )
 from .._store.branch import Branch
-from .._store.commits import make_commit, read_record, read_roots
+from .._store.commits import make_commit, read_record
 from .._store.graph import merge_bases
 from .._store.layout import Meta, Roots
 from .._store.object_db import Objects, Staging, Tree
@@ -184,7 +185,7 @@ def prepare_revert(ours: Branch, after: Oid, before: Roots, policy: Policy | Non
 
 def _fallback(objects: Objects, mine: Side, other: Side) -> Roots | None:
     point = other.fork_point() or mine.fork_point()
-    return None if point is None else read_roots(objects, point)
+    return None if point is None else roots_at(objects, point)
 
 
 def _is_news(base: CommonBase, other: Side, bases: list[Oid]) -> bool:

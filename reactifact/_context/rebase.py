@@ -17,6 +17,7 @@ from .._store import canonical
 from .._store._history.adoption import (
     Change,
     Payload,
+    ReadPayload,
     Refused,
     Written,
     as_written,
@@ -51,13 +52,19 @@ from .working_copy import WorkingCopy
 
 
 def load(
-    database: Database, session: str, branch: str, resources: RuntimeResources | None = None
+    database: Database,
+    session: str,
+    branch: str,
+    resources: RuntimeResources | None = None,
+    *,
+    read: ReadPayload | None = None,
 ) -> Branch | None:
     """Read a branch, or return `None` when there is none; commits made with git are adopted.
 
-    The commit that adopts them stands on top and is written with whatever is written next. Runs in a worker
-    thread. Raises what `Branch.load` does, and `CommitRefused`, naming what is wrong, where a commit made
-    with git is not a valid state.
+    The commit that adopts them stands on top and is written with whatever is written next. `read` reads a
+    payload that a person wrote; by default the models of this process do. Runs in a worker thread. Raises
+    what `Branch.load` does, and `CommitRefused`, naming what is wrong, where a commit made with git is not
+    a valid state.
     """
     try:
         return Branch.load(database, session, branch)
@@ -66,10 +73,11 @@ def load(
         tip = database.backend.refs(ref).get(ref)
         if tip is None or not is_by_hand(database, tip):
             raise error  # it is about something else than the branch
-        return adopt(Branch.named(database, session, branch), ref, tip, resources or RuntimeResources())
+        line = Branch.named(database, session, branch)
+        return adopt(line, ref, tip, resources or RuntimeResources(), read or PayloadReader(is_strict=True))
 
 
-def adopt(line: Branch, ref: str, tip: Oid, resources: RuntimeResources) -> Branch:
+def adopt(line: Branch, ref: str, tip: Oid, resources: RuntimeResources, read: ReadPayload) -> Branch:
     """Let a line without commits stand on a commit of ours over `tip`, which is staged and says what came.
 
     Raises `CommitRefused`.
@@ -77,7 +85,6 @@ def adopt(line: Branch, ref: str, tip: Oid, resources: RuntimeResources) -> Bran
     line.ledger.refresh()
     line.ref, line.published = ref, tip
     change = new_change_id()
-    read = PayloadReader(is_strict=True)
     standing = stand_on(
         line.objects, tip, ref, read=read, ledger=line.ledger, action_type=ACTION_TYPE, change=change
     )
@@ -172,7 +179,7 @@ class PayloadReader:
         try:
             model = resolve(type_id)
         except TypeNotFoundError as error:
-            if not self.is_strict and before is not None and before.type_id == type_id:
+            if not self.is_strict and written.is_stored_type:
                 return as_written(written)
             raise Refused(f"there is no type {type_id!r} ({error})") from error
         try:
@@ -224,22 +231,50 @@ async def refresh(context: Context) -> bool:
     _refuse_beside_a_turn(context)
     async with context.publish_lock:
         _refuse_beside_a_turn(context)  # one that began while we waited; another waits for us now
-        line = context.line
-        fresh = await in_thread(_load, line.database, line.session, line.branch, line.ref, context.resources)
-        if fresh is None and line.published is not None:
-            raise StaleSession(
-                f"branch {line.branch!r} of session {line.session!r} was deleted: open the session anew"
-            )
-        if fresh is None or fresh.published == line.published:
+        return await _refresh(context)
+
+
+async def take_in(context: Context) -> bool:
+    """Go on from what people committed with git since the context was read; return whether that is all.
+
+    For whoever holds the branch's run lock, before a turn. Raises as `refresh` does, and `CommitRefused`.
+    """
+    line = context.line
+    async with context.publish_lock:
+        if not await in_thread(_is_ours_below, line.database, line.ref, line.published):
             return False
-        ours = _Ours.of(context)
-        again = await in_thread(ours.on_top_of, fresh)
-        await in_thread(line.ledger.refresh)
-        # from here on nothing is awaited
-        now = _Ours.of(context)
-        if now.tip != ours.tip:
-            again = now.on_top_of(fresh)  # the store was read just now, and is in the cache
-        _go_on(context, fresh, again)
+        await _refresh(context)
+    return True
+
+
+def _is_ours_below(database: Database, ref: str | None, published: Oid | None) -> bool:
+    """Whether a ref has moved from `published` by commits that somebody made with git alone."""
+    following = None if ref is None else database.backend.refs(ref).get(ref)
+    while following is not None and following != published:
+        if not is_by_hand(database, following):
+            return False
+        following = next(iter(database.commit(following).parents), None)
+    return following is not None
+
+
+async def _refresh(context: Context) -> bool:
+    """Load the branch again, under the context's publish lock."""
+    line = context.line
+    fresh = await in_thread(_load, line.database, line.session, line.branch, line.ref, context.resources)
+    if fresh is None and line.published is not None:
+        raise StaleSession(
+            f"branch {line.branch!r} of session {line.session!r} was deleted: open the session anew"
+        )
+    if fresh is None or fresh.published == line.published:
+        return False
+    ours = _Ours.of(context)
+    again = await in_thread(ours.on_top_of, fresh)
+    await in_thread(line.ledger.refresh)
+    # from here on nothing is awaited
+    now = _Ours.of(context)
+    if now.tip != ours.tip:
+        again = now.on_top_of(fresh)  # the store was read just now, and is in the cache
+    _go_on(context, fresh, again)
     return True
 
 
@@ -280,7 +315,14 @@ class _Ours:
         """Commit what is open on a context and copy its line."""
         context.commits.commit_direct()
         line = context.line
-        return cls(line.fork_off(line.branch), line.seal(), line.published)
+        copy, published = line.fork_off(line.branch), line.published
+        for oid, record in first_parents(copy.objects, copy.tip):
+            if oid == published:
+                break
+            if record is not None and record.kind == "adopt":
+                published = oid  # it is made once more, over what stands there by now
+                break
+        return cls(copy, line.seal(), published)
 
     def on_top_of(self, fresh: Branch) -> _Again | None:
         """Return how the direct changes apply to `fresh`, which stays as it is; `None` without any.

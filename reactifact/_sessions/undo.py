@@ -14,10 +14,11 @@ from dataclasses import replace
 
 from .._context.context import Context
 from .._context.reset import go_back
+from .._store._history.adoption import roots_at
 from .._store._history.oplog import Operation, operations, without
 from .._store._history.squash import require_free
 from .._store.branch import MAIN, Branch
-from .._store.commits import CommitRecord, read_roots
+from .._store.commits import CommitRecord
 from .._store.graph import first_parents
 from .._store.object_db import Database, Objects, Staging
 from .._store.objects import TREE_MODE, GitObject, Oid, tag_target
@@ -161,7 +162,7 @@ def _queue_before(line: Branch, oldest: CommitRecord) -> Oid | None:
     """Return the queue that the newest commit before a turn left."""
     for commit, record in first_parents(line.objects, line.tip):
         if record is not None and record.version < oldest.version and not _is_of(record, oldest.run_id):
-            return read_roots(line.objects, commit).queue
+            return roots_at(line.objects, commit).queue
     return None
 
 

@@ -12,6 +12,7 @@ from .._context import rebase
 from .._context.context import Context
 from .._context.push import publish
 from .._store._history import blame as blaming
+from .._store._history.adoption import roots_at
 from .._store._history.log import (
     BranchDiff,
     Entry,
@@ -24,7 +25,7 @@ from .._store._history.log import (
 )
 from .._store._history.revset import Head, Tag, find_branch, find_head, heads, make_tag, parse_head
 from .._store.branch import MAIN, Branch, stored_ref
-from .._store.commits import CommitRecord, read_roots, require_record
+from .._store.commits import CommitRecord, require_record
 from .._store.graph import first_parents
 from .._store.names import branch_ref, plain, tag_ref
 from .._store.object_db import Database
@@ -105,7 +106,7 @@ def blame(
     Of an action also what its delivery set, from the ledger that belongs to the point.
     """
     point = find_point(database, text, session=session)
-    roots = read_roots(database, point.entry.commit)
+    roots = roots_at(database, point.entry.commit)
     found = blaming.blame(database, point.entry.commit, roots, artifact_id)
     return found + blaming.blame_delivery(database, point.ledger, roots, artifact_id)
 

@@ -1,7 +1,7 @@
 """The command line: reading a store, for people and for scripts.
 
-Owns the program `reactifact`: its verbs, its exit codes, the environment it reads. Only `branch`,
-`export`, `import` and `prune` change a store. What is shown is collected by the layers below; a verb
+Owns the program `reactifact`: its verbs, its exit codes, the environment it reads. Only `branch`, `reject`,
+`hooks`, `export`, `import` and `prune` change a store. What is shown is collected by the layers below; a verb
 chooses and prints.
 """
 
@@ -22,6 +22,7 @@ from ..errors import ReactifactError
 from ..types.importer import importing_nothing
 from .audit import audit, verify
 from .branch import branch
+from .by_hand import git_merge, git_setup, git_text, hooks, reject
 from .common import say_error, to_stderr
 from .diagrams import context, graph
 from .log import diff, log
@@ -54,7 +55,7 @@ def cli(click_context: click.Context) -> None:
     the postgresql:// DSN of a PostgreSQL database; where it is only read, also a bundle, the file that
     `bundle` or `export` made. The classes of the artifacts are not needed, and no module that a store
     names is imported: only what --models and `graph` are told. Nothing is changed but by
-    `branch` (save, merge), `export`, `import` and `prune`.
+    `branch` (save, merge), `reject`, `hooks install`, `export`, `import` and `prune`.
 
     \b
     Exit codes:
@@ -79,6 +80,7 @@ def cli(click_context: click.Context) -> None:
 for verb in (
     *(log, show, diff, sessions, outbox, context, graph),
     *(branch, replay, audit, verify, bundle, export, import_, prune),
+    *(reject, hooks, git_setup, git_merge, git_text),
 ):
     cli.add_command(verb)
 

@@ -17,6 +17,8 @@ from typing import Any, NamedTuple, TypeVar
 import click
 from pydantic import BaseModel
 
+from .._context.rebase import PayloadReader, load
+from .._sessions.service import line_at
 from .._sessions.stores import is_dsn, open_database
 from .._store._backends.bundle import BundleBackend, is_bundle
 from .._store._backends.files import address_kind
@@ -37,7 +39,7 @@ from .._store.names import plain_lines
 from .._store.object_db import Database
 from .._store.objects import Oid
 from ..agents import Agent
-from ..errors import StoreError, UnknownRevision
+from ..errors import CommitRefused, StoreError, UnknownRevision
 from ..merging import MergeConflict
 from ..types.registry import known_model
 
@@ -302,7 +304,18 @@ def note_default(database: Database, head: Head) -> None:
 
 def load_line(database: Database, head: Head) -> Branch:
     """Return the branch behind a head. Raises `UnknownRevision` for a ledger."""
-    line = None if head.is_ledger else Branch.load(database, head.session, head.branch)
+    try:
+        line = (
+            None
+            if head.is_ledger
+            else load(database, head.session, head.branch, read=PayloadReader(is_strict=False))
+        )
+    except CommitRefused as error:
+        to_stderr(f"reactifact: {error}")
+        if error.last_good is None:
+            raise
+        to_stderr(f"what follows is read at {error.last_good[:12]}")
+        line = line_at(database, error.last_good)
     if line is None:
         raise UnknownRevision(
             f"{head.name} is not a branch with a state: it is a ledger, or was just deleted"

@@ -11,7 +11,7 @@ import click
 from .._store import canonical
 from .._store._history.log import Entry, entry
 from .._store.branch import Branch
-from .._store.commits import CommitRecord, operation_payload, own_record, read_queue
+from .._store.commits import CommitRecord, operation_payload, read_queue
 from .._store.ledger import Ledger
 from .._store.names import plain
 from .._store.object_db import Database
@@ -313,8 +313,7 @@ def _holder(
     if kind == "commit":
         return None
     head = chosen_head(database, None, session, branch, quiet=True)
-    by_hand = kind is None and own_record(database, head.commit) is None  # its commits can be shown still
-    line = None if head.is_ledger or by_hand else load_line(database, head)
+    line = None if head.is_ledger else load_line(database, head)
     if line is not None and line.state.stored(name) is not None:
         if session is None:
             note_default(database, head)

@@ -5,7 +5,7 @@ Owns `verify_history`, the check of one commit, and a backend that hashes each o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -34,7 +34,7 @@ from .._store.objects import GitObject, Oid, object_id, tag_target
 from .._store.protocol import ChecksIndexes, HeldLock, ObjectBackend, RefUpdate
 from .._store.trees import Path, compare, lookup
 from .._store.versions import TRIMMED_FILE, oldest_kept
-from ..errors import ReactifactError, StoreError, UnknownRevision, text_of
+from ..errors import MissingObject, ReactifactError, StoreError, UnknownRevision, text_of
 
 # -- what must hold inside one commit: its `State`, its payloads, their bookkeeping, its record --
 
@@ -54,6 +54,21 @@ class Fault(Exception):
 def check_commit(database: Database, commit: Oid) -> None:
     """Check a commit of a branch against its first parent, which was checked. Raises `Fault`."""
     _CommitCheck(database, commit).run()
+
+
+def check_foreign_commit(database: Database, commit: Oid, adopted: Collection[Oid]) -> None:
+    """Check a commit made with git: what it brings is whole, and was adopted. Raises `Fault`."""
+    found = database.commit(commit)
+    before = database.commit(found.parents[0]).tree if found.parents else None
+    for _, _, new in compare(database, before, found.tree):
+        if new is not None:
+            database.read(new)
+    if commit not in adopted:
+        raise Fault(
+            commit,
+            found.message.partition("\n")[0],
+            "it was made with git and is not adopted: open the branch to adopt it",
+        )
 
 
 def check_ledger_commit(database: Database, commit: Oid) -> None:
@@ -141,12 +156,22 @@ class _CommitCheck:
         """Return every file that differs from the first parent, having read and hashed each."""
         parents = self.object.parents
         before = current_tree(self.database, parents[0]) if parents else None
+        if self.record.kind == "adopt":  # below it may stand bookkeeping that somebody made a mess of
+            before = self._adopted_onto()
         found = list(compare(self.database, before, current_tree(self.database, self.commit)))
         self.database.prefetch(new for _, _, new in found if new is not None)
         for _, _, new in found:
             if new is not None:
                 self.database.read(new)
         return found
+
+    def _adopted_onto(self) -> Oid | None:
+        """Return the tree of the commit of ours that what was adopted is about, where the store has it."""
+        onto = self.record.details.get("onto")
+        try:
+            return None if onto is None else current_tree(self.database, onto)
+        except MissingObject:
+            return None  # somebody amended it before it was pushed again
 
     # -- files -------------------------------------------------------------------------------------
 
@@ -413,8 +438,13 @@ def verify_history(database: Database, session: str) -> HistoryReport:
             check_ledger_commit(checked, commit)
             count += 1
         others = [_target(checked, oid) for oid in refs.values() if oid not in ledgers]
-        for commit in _oldest_first(checked, others):
-            check_commit(checked, commit)
+        order = _oldest_first(checked, others)
+        adopted = _adopted(checked, order)
+        for commit in order:
+            if own_record(checked, commit) is None:
+                check_foreign_commit(checked, commit, adopted)
+            else:
+                check_commit(checked, commit)
             count += 1
     except Fault as fault:
         return HistoryReport(session, count, backend.objects, fault.commit, fault.subject, str(fault))
@@ -424,6 +454,17 @@ def verify_history(database: Database, session: str) -> HistoryReport:
         # beside damage: objects whose ids fit and whose content is none that reactifact writes
         return HistoryReport(session, count, backend.objects, commit, "", _damage(error))
     return HistoryReport(session, count, backend.objects)
+
+
+def _adopted(database: Database, commits: Iterable[Oid]) -> set[Oid]:
+    """Return the commits made with git that commits of ours say they adopted."""
+    records = (own_record(database, commit) for commit in commits)
+    return {
+        oid
+        for record in records
+        if record is not None and record.kind == "adopt"
+        for oid in record.details.get("adopted", ())
+    }
 
 
 def _damage(error: Exception) -> str:

@@ -69,6 +69,7 @@ class Written(NamedTuple):
     value: Any  # what its JSON says
     before: Encoded | None
     revision: str | None  # `None`: a person wrote it
+    is_stored_type: bool  # whether the state below holds artifacts of the type
 
 
 class Encoded(NamedTuple):
@@ -304,6 +305,12 @@ class _Above:
         commit = self.authors.get(name, self.commit)
         self.problems.append(Problem(commit, name, line, where, reason))
 
+    def _refuse_text(self, name: str, blob: Oid, error: Refused) -> None:
+        line = error.line
+        if line is None and error.where:
+            line = _line_of(self.objects.read(blob).data, error.where)
+        self._refuse(name, error.reason, error.where, line)
+
     # -- who changed what --------------------------------------------------------------------
 
     def _authors(self) -> dict[str, Oid]:
@@ -407,10 +414,10 @@ class _Above:
     def _artifact(self, artifact_id: str, there: list[tuple[str, Path, Oid]], artifacts: Oid | None) -> None:
         stored = self.state.stored(artifact_id)
         sides = [(other, other.state.stored(artifact_id)) for other in self.others]
-        if stored is not None and all(type_id != stored.meta.type_id for type_id, _, _ in there):
+        if stored is not None:
             path = artifact_path(stored.meta.type_id, artifact_id)
             entry = lookup(self.objects, artifacts, path)
-            if entry is not None:
+            if entry is not None and all(path != other for _, other, _ in there):
                 there = [*there, (stored.meta.type_id, path, entry.oid)]
         if len(there) > 1:
             names = sorted("/".join(("artifacts", *path)) for _, path, _ in there)
@@ -495,11 +502,11 @@ class _Above:
             encode_name(artifact_id)
             value = read_json(text)
             revision = meta.revision if is_replayed and meta is not None else None
-            payload = self.reader.read(Written(artifact_id, type_id, value, before, revision))
+            is_stored = lookup(self.objects, self.below.artifacts, (encode_name(type_id),)) is not None
+            payload = self.reader.read(Written(artifact_id, type_id, value, before, revision, is_stored))
             self._check_action(artifact_id, type_id, payload)
         except Refused as error:
-            line = error.line if error.line is not None else _line_of(text, error.where)
-            self._refuse(name, error.reason, error.where, line)
+            self._refuse_text(name, blob, error)
             return
         except InvalidName as error:
             self._refuse(name, str(error))
@@ -610,7 +617,7 @@ class _Above:
             try:
                 source, ends = self._links(relations, path, new)
             except Refused as error:
-                self._refuse(name, error.reason, error.where, error.line)
+                self._refuse_text(name, new, error)
                 continue
             touched.add(source)
             found.setdefault(source, {}).update(dict.fromkeys(ends))

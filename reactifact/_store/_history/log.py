@@ -9,12 +9,13 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from ...errors import UnknownRevision
-from ..commits import CommitRecord, own_record, read_roots, subject
+from ..commits import CommitRecord, own_record, subject
 from ..ledger import LedgerEntry
 from ..names import ledger_ref, plain
 from ..object_db import Database, Objects
 from ..objects import CommitObject, Oid
 from ..trees import compare, subtree
+from .adoption import roots_at
 from .diff import StateDiff, diff_states, lines
 from .revset import Head, find_branch, resolve
 
@@ -247,7 +248,7 @@ def _ledger(database: Database, head: Head | None, found: Entry) -> Oid | None:
 
 def diff_points(database: Database, old: Point, new: Point) -> BranchDiff:
     """Compare two points. Costs what differs between them. Raises `MissingObject`."""
-    states = (read_roots(database, point.entry.commit) for point in (old, new))
+    states = (roots_at(database, point.entry.commit) for point in (old, new))
     return BranchDiff(
         old.entry,
         new.entry,

@@ -11,7 +11,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar
 
-from ..commits import read_roots
 from ..graph import in_change_order, is_ancestor, merge_bases
 from ..index import meta_at
 from ..layout import Edge, Meta, Roots, decode_edges, file_path
@@ -19,6 +18,7 @@ from ..object_db import Objects
 from ..objects import Oid
 from ..state import Stored
 from ..trees import compare, lookup
+from .adoption import roots_at
 
 T = TypeVar("T")
 
@@ -297,7 +297,7 @@ class CommonBase:
         self._objects = objects
         self._bases = bases
         self._combine = combine
-        self.roots = [read_roots(objects, oid) for oid in bases]
+        self.roots = [roots_at(objects, oid) for oid in bases]
         if not bases and fallback is not None:
             self.roots = [fallback]
         self._lower: dict[int, CommonBase] = {}

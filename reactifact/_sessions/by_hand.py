@@ -1,0 +1,185 @@
+"""What a store says to a commit made with git: going back from a refused one, and refusing it at the push.
+
+Owns `reject`, and the check that the hook `pre-receive` of a bare repository asks for.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime
+from typing import NamedTuple
+
+from .._context.rebase import PayloadReader
+from .._store._backends.locks import LockQueue
+from .._store._history.adoption import is_by_hand, last_good, stand_on
+from .._store._history.oplog import Operation, logged
+from .._store.branch import stored_ref
+from .._store.commits import require_kind, require_record
+from .._store.graph import is_ancestor
+from .._store.layout import BOOKKEEPING
+from .._store.ledger import Ledger
+from .._store.names import is_ledger_ref, parse_ref
+from .._store.object_db import Database, Staging
+from .._store.objects import GitObject, Kind, Oid
+from .._store.protocol import HeldLock, ObjectBackend, RefUpdate
+from .._store.trees import lookup
+from ..artifacts import ACTION_TYPE
+from ..errors import MissingObject, ReactifactError, StoreError, UnknownRevision, text_of
+
+NO_COMMIT = "0" * 40
+"""What git writes for a ref that is not there."""
+
+
+class Rejected(NamedTuple):
+    """A tip that was set aside: its id, the ref that keeps it, and where the branch stands now."""
+
+    commit: Oid
+    kept: str
+    back_to: Oid
+
+
+def reject(database: Database, session: str, branch: str, when: datetime) -> Rejected:
+    """Move a branch back to the newest commit of ours below what somebody made with git, which is kept.
+
+    Raises `UnknownRevision` for a branch that is not there, `StoreError` where it stands on a commit of
+    ours, or on none, and `Contention` where somebody else moves it meanwhile.
+    """
+    ref = stored_ref(database, session, branch)
+    tip = database.backend.refs(ref).get(ref)
+    if tip is None:
+        raise UnknownRevision(f"session {session!r} has no branch {branch!r} in {database.backend.location}")
+    if not is_by_hand(database, tip):
+        raise StoreError(
+            f"{session}/{branch} stands on {tip[:12]}, a commit of reactifact's, so nothing is rejected: use "
+            f"`reactifact branch undo` to take back what agents did"
+        )
+    database.protection.require_free("reject", session, branch)
+    staged = Staging(database)
+    good = last_good(staged, tip)
+    if good is None:
+        raise StoreError(
+            f"no commit of reactifact's is below {tip[:12]}, on which {session}/{branch} stands: move the "
+            f"ref with `git update-ref {ref} <commit>` to what it was, or fetch it from a clone"
+        )
+    kept = f"refs/reactifact/rejected/{ref.removeprefix('refs/heads/')}/{tip[:12]}"
+    text = f"reject {tip[:12]}"
+    log = logged(staged, session, Operation("reject", when.isoformat(), text, {ref: tip}, {ref: good}))
+    aside = [] if kept in database.backend.refs(kept) else [RefUpdate(kept, None, tip)]
+    database.write(staged.objects, [*aside, log, RefUpdate(ref, tip, good)])
+    return Rejected(tip, kept, good)
+
+
+# -- at the push -------------------------------------------------------------------------------------
+
+
+def refused_push(database: Database, moves: Iterable[tuple[Oid, Oid, str]]) -> list[str]:
+    """Return why a push is not taken, a text for each ref; nothing where all is well.
+
+    `moves` are the lines that git hands to `pre-receive`: old id, new id, ref. Refs that are not of a
+    session are not looked at.
+    """
+    found = []
+    for old, new, ref in moves:
+        try:
+            _check_move(database, old, new, ref)
+        except ReactifactError as error:
+            found.append(text_of(error))
+    return found
+
+
+def _check_move(database: Database, old: Oid, new: Oid, ref: str) -> None:
+    if is_ledger_ref(ref):
+        _check_ledger(database, old, new, ref)
+        return
+    if parse_ref(ref) is None or new == NO_COMMIT:
+        return
+    if old == NO_COMMIT and lookup(database, database.commit(new).tree, (BOOKKEEPING,)) is None:
+        return  # a branch of somebody else's
+    require_kind(database, new, ref)
+    if is_by_hand(database, new):
+        names = parse_ref(ref)
+        assert names is not None
+        ledger = None if names[0] is None else Ledger(database, names[0])
+        if ledger is not None:
+            ledger.refresh()
+        read = PayloadReader(is_strict=False)
+        stand_on(Staging(database), new, ref, read=read, ledger=ledger, action_type=ACTION_TYPE)
+
+
+def _check_ledger(database: Database, old: Oid, new: Oid, ref: str) -> None:
+    if new == NO_COMMIT:
+        raise StoreError(
+            f"{ref} is the record of what was sent, and is not deleted by a push: delete the session with "
+            f"SessionStore.delete_session"
+        )
+    require_kind(database, new, ref, is_ledger=True)
+    require_record(database, new, ref)
+    if old != NO_COMMIT and not is_ancestor(database, old, new):
+        raise StoreError(
+            f"{ref} would lose deliveries that are recorded in {old[:12]}: join the two with "
+            f"`reactifact sync`"
+        )
+
+
+class PushedObjects:
+    """A bare repository and, before they are taken in, the objects of a push, which git alone can see."""
+
+    def __init__(self, inner: ObjectBackend, folder: str) -> None:
+        self._inner = inner
+        self._git = subprocess.Popen(
+            ["git", "-C", folder, "cat-file", "--batch"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+
+    @property
+    def location(self) -> str:
+        """The location of the repository."""
+        return self._inner.location
+
+    @property
+    def is_local(self) -> bool:
+        """As the repository."""
+        return self._inner.is_local
+
+    def read_many(self, oids: Iterable[Oid]) -> dict[Oid, GitObject]:
+        """Return every object asked for. Raises `MissingObject`."""
+        return {oid: self._read(oid) for oid in oids}
+
+    def _read(self, oid: Oid) -> GitObject:
+        assert self._git.stdin is not None
+        assert self._git.stdout is not None
+        self._git.stdin.write(f"{oid}\n".encode())
+        self._git.stdin.flush()
+        _, kind, *size = self._git.stdout.readline().decode().split()
+        if not size:
+            raise MissingObject(oid, self.location)
+        data = self._git.stdout.read(int(size[0]))
+        self._git.stdout.read(1)
+        kinds: dict[str, Kind] = {"commit": "commit", "tree": "tree", "blob": "blob", "tag": "tag"}
+        return GitObject(kinds[kind], data)
+
+    def refs(self, prefix: str = "refs/") -> dict[str, Oid]:
+        """Return the refs of the repository, which a push has not moved yet."""
+        return self._inner.refs(prefix)
+
+    def write(self, objects: Mapping[Oid, GitObject], updates: Sequence[RefUpdate] = ()) -> None:
+        """Refuse. Raises `StoreError`."""
+        raise StoreError(f"a push to {self.location} is only checked here")
+
+    def queue(self, name: str) -> LockQueue:
+        """Return the queue of those who wait for a named lock."""
+        return self._inner.queue(name)
+
+    def lock(self, name: str, *, wait: float = 0.0) -> AbstractContextManager[HeldLock]:
+        """Take the lock of the repository."""
+        return self._inner.lock(name, wait=wait)
+
+    def close(self) -> None:
+        """Close the repository and end git."""
+        assert self._git.stdin is not None
+        assert self._git.stdout is not None
+        self._git.stdin.close()
+        self._git.stdout.close()
+        self._git.wait()
+        self._inner.close()
