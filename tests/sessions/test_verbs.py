@@ -18,17 +18,16 @@ from support import (
     commit,
     fsck,
     git,
-    live,
     notifier,
 )
 
-from reactifact import Context, MergeConflict, Runtime, SessionStore
+from reactifact import MergeConflict, Runtime, SessionStore
 from reactifact._sessions import verbs
 from reactifact._sessions.service import context_at
 from reactifact.branching import BranchStore
 from reactifact.errors import (
-    MergedByHand,
     NameTaken,
+    NotAdopted,
     ProtectedBranch,
     StaleSession,
     StoreError,
@@ -421,29 +420,20 @@ async def test_a_commit_that_is_looked_at_is_never_saved(place: Place) -> None:
 # -- commits made by hand --------------------------------------------------------------------------
 
 
-async def test_a_branch_moved_by_hand_is_merged_again_or_refused_with_the_way_out(git_place: Place) -> None:
+async def test_a_branch_moved_with_git_is_adopted_by_whoever_writes(git_place: Place) -> None:
     branches = await started(git_place, a="one")
     await branches.fork("s", "s/try")
-    for branch in ("main", "try"):
-        async with branches.edit("s", branch) as context:
-            context.create(Note(text=branch), id=branch)
     path = git_place.path
     assert path is not None
-    tree = git(path, "rev-parse", "s/main^{tree}").strip()
-    ours, theirs = git(path, "rev-parse", "s/main", "s/try").split()
-    by_hand = git(path, "commit-tree", tree, "-p", ours, "-p", theirs, "-m", "Merge branch 's/try'").strip()
-    git(path, "update-ref", "refs/heads/s/main", by_hand)
-    with pytest.raises(MergedByHand, match=rf"git update-ref REF {ours[:12]}.*BranchStore\.merge"):
-        await branches.fork("s", "s/more")  # reading alone merges nothing
-    assert await texts(branches, "s", "main") == {"a": "one", "main": "main", "try": "try"}
-    assert git(path, "rev-parse", "s/main^1", "s/main^2").split() == [ours, theirs]
-
-    plain = git(path, "commit-tree", tree, "-p", "s/main", "-m", "an edit").strip()
+    plain = git(path, "commit-tree", "s/main^{tree}", "-p", "s/main", "-m", "an edit").strip()
     git(path, "update-ref", "refs/heads/s/main", plain)
-    with pytest.raises(StoreError, match=r"did not make.*move the ref back"):
-        await git_place.store().open("s")
-    assert isinstance(await git_place.load("s", "try"), Context)
-    assert live(await git_place.load("s", "try"), "try").data.text == "try"
+    with pytest.raises(NotAdopted, match=r"made with git: opening the branch to write"):
+        await branches.fork("s", "s/more")  # reading alone adopts nothing
+    async with branches.edit("s") as context:
+        context.create(Note(text="two"), id="b")
+    assert await texts(branches, "s", "main") == {"a": "one", "b": "two"}
+    assert git(path, "rev-parse", "s/main~2").strip() == plain
+    await branches.fork("s", "s/more")
 
 
 # -- undo, protection, compaction ------------------------------------------------------------------
