@@ -17,13 +17,11 @@ from ._context.rebase import refresh
 from ._runtime.drain import Dispatcher, ErrorCallback, Options
 from ._sessions import service, stores
 from ._sessions.stores import StoreLike, open_database
-from ._store._history.oplog import operations_ref
 from ._store._history.revset import find_head
-from ._store._history.squash import require_free
 from ._store.branch import MAIN, Branch
-from ._store.names import branch_ref, encode_name, is_ledger_ref, parse_ref, tag_ref
-from ._store.protocol import Durability, Pruned, RefUpdate
-from .errors import Contention, StoreError, add_note
+from ._store.names import branch_ref, encode_name
+from ._store.protocol import Durability, Pruned
+from .errors import StoreError, add_note
 from .logging import get_logger
 from .resources import RuntimeResources
 from .threads import in_thread
@@ -31,7 +29,6 @@ from .threads import in_thread
 __all__ = ["Session", "SessionStore"]
 
 
-_ATTEMPTS = 8
 _SHOWN = 10
 
 log = get_logger("reactifact.session")
@@ -222,26 +219,7 @@ class SessionStore:
         Raises `ProtectedBranch` where one of its branches is protected, and `Contention` where others write
         it as fast as it is removed.
         """
-        await in_thread(self._delete, session_id)
-
-    def _delete(self, session_id: str) -> None:
-        """Remove what is there, and what others wrote while that went on."""
-        backend = self.database.backend
-        for left in reversed(range(_ATTEMPTS)):
-            refs = {}
-            for own in (branch_ref(session_id, MAIN), tag_ref(session_id, MAIN)):
-                refs.update(backend.refs(own.rpartition("/")[0] + "/"))
-            refs.update(backend.refs(operations_ref(session_id)))
-            if not refs:
-                return
-            require_free(self.database, "delete", {n: oid for n, oid in refs.items() if parse_ref(n)})
-            # The ledger last: what a deletion that was cut short left must not be sent once more.
-            last = sorted(refs, key=lambda name: (is_ledger_ref(name), name))
-            try:
-                backend.write({}, [RefUpdate(name, refs[name], None) for name in last])
-            except Contention:
-                if not left:
-                    raise
+        await in_thread(stores.delete_session, self.database, session_id)
 
     async def pending_sessions(self) -> list[str]:
         """Return the sessions in which some branch has actions to send, sorted.

@@ -15,16 +15,18 @@ from .._store._backends.git.backend import GitBackend
 from .._store._backends.kv import KVBackend
 from .._store._backends.sql.postgres import PostgreSQLKVBackend
 from .._store._backends.sql.sqlite import SQLiteKVBackend
+from .._store._history.oplog import operations_ref
 from .._store._history.rebase import settle_fork
+from .._store._history.squash import require_free
 from .._store.branch import MAIN, Branch, stored_ref
 from .._store.commits import require_record
 from .._store.graph import first_parents, is_ancestor
 from .._store.ledger import Ledger
-from .._store.names import is_cut, is_ledger_ref, parse_ref
+from .._store.names import branch_ref, is_cut, is_ledger_ref, parse_ref, tag_ref
 from .._store.object_db import Database
 from .._store.protocol import Durability as Durability
-from .._store.protocol import ObjectBackend, Prunable, Pruned, scan_refs
-from ..errors import NotAStore, StaleSession, StoreError
+from .._store.protocol import ObjectBackend, Prunable, Pruned, RefUpdate, scan_refs
+from ..errors import Contention, NotAStore, StaleSession, StoreError
 from ..threads import in_thread
 
 # -- which store a path, a DSN or a backend means --
@@ -38,6 +40,7 @@ is made when absent. A text that begins with `postgresql://` is the DSN of a Pos
 `KVBackend` that has only the methods of that class keeps one document a session.
 """
 
+_ATTEMPTS = 8
 _SQLITE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
 _DSN_PREFIXES = ("postgresql://", "postgres://")
 
@@ -192,6 +195,29 @@ def sessions(database: Database) -> list[str]:
         if name is not None and name[1] == MAIN:
             found.add(name[0])
     return sorted(found)
+
+
+def delete_session(database: Database, session_id: str) -> None:
+    """Remove the refs of a session that are there, and what others wrote while that went on.
+
+    Raises `ProtectedBranch`, and `Contention` where others write it as fast as it is removed.
+    """
+    backend = database.backend
+    for left in reversed(range(_ATTEMPTS)):
+        refs = {}
+        for own in (branch_ref(session_id, MAIN), tag_ref(session_id, MAIN)):
+            refs.update(backend.refs(own.rpartition("/")[0] + "/"))
+        refs.update(backend.refs(operations_ref(session_id)))
+        if not refs:
+            return
+        require_free(database, "delete", {n: oid for n, oid in refs.items() if parse_ref(n)})
+        # The ledger last: what a deletion that was cut short left must not be sent once more.
+        last = sorted(refs, key=lambda name: (is_ledger_ref(name), name))
+        try:
+            backend.write({}, [RefUpdate(name, refs[name], None) for name in last])
+        except Contention:
+            if not left:
+                raise
 
 
 def whole_names(database: Database, ref: str, oid: str) -> tuple[str, str] | None:

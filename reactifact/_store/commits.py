@@ -35,7 +35,7 @@ class CommitRecord:
     """What one commit did, and what follows from it for the next."""
 
     change: str  # Change-Id: stable when history is squashed
-    kind: str  # root, direct, agent, merge, queue, edit, ledger
+    kind: str  # root, direct, agent, merge, queue, edit, ledger, checkpoint, writes
     author: str
     timestamp: str
     session: str = ""  # session and branch are filled in by the line that commits
@@ -93,7 +93,7 @@ def make_commit(objects: Staging, record: CommitRecord, roots: Roots, parents: S
     top = {".gitattributes": blob_entry(objects.put("blob", ATTRIBUTES))}
     for name in ("meta", "versions", "held", "queue"):
         _graft(hidden, name, getattr(roots, name))
-    for name in ("artifacts", "relations", "outbox"):
+    for name in ("artifacts", "relations", "outbox", "thread"):
         _graft(top, name, getattr(roots, name))
     top[BOOKKEEPING] = TreeEntry(TREE_MODE, objects.put_tree(hidden))
     state = state_hash(roots)
@@ -275,7 +275,7 @@ def read_roots(objects: Objects, commit: Oid, what: str = "this state") -> Roots
     names = ("artifacts", "relations", "outbox")
     top = [subtree(objects, tree, (name,)) for name in names]
     hidden = [subtree(objects, tree, (BOOKKEEPING, name)) for name in ("meta", "versions", "held", "queue")]
-    return Roots(*top, *hidden)
+    return Roots(*top, *hidden)._replace(thread=subtree(objects, tree, ("thread",)))
 
 
 def read_queue(objects: Objects, commit: Oid) -> list[Waiting]:

@@ -40,6 +40,7 @@ class Roots(NamedTuple):
     versions: Oid | None = None
     held: Oid | None = None
     queue: Oid | None = None
+    thread: Oid | None = None  # what an integration keeps; carried along, and neither read nor merged here
 
 
 def artifact_path(type_id: str, artifact_id: str) -> Path:

@@ -569,6 +569,7 @@ class State:
             versions=update(objects, roots.versions, versions),
             held=roots.held,
             queue=roots.queue,
+            thread=roots.thread,
         )
         self.changed, self.edges, self.intents = {}, {}, {}
         self._kept, self.taken, self._forgotten, self._reading = {}, {}, set(), set()

@@ -12,9 +12,10 @@ from functools import partial
 from inspect import CO_COROUTINE
 from pathlib import Path
 from types import CodeType, SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypedDict
 
 import pytest
+from langgraph.graph import START, StateGraph
 from pydantic import BaseModel
 from support import Note, Order, Outside, notifier
 
@@ -76,6 +77,7 @@ CASES = (
     ("branching.md", 'store.open("shop", branch="trial")'),
     ("branching.md", "branches.race("),
     ("branching.md", "register_type(Post"),
+    ("langgraph.md", "builder.compile("),
     ("pruning.md", "store.prune(grace=0)  # at once"),
     ("pruning.md", "rewrite=True"),
     ("replay.md", "replay_context("),
@@ -264,6 +266,24 @@ assert profile.name == "n2", profile
 
 def test_merge_functions_are_registered_for_types(tmp_path: Path) -> None:
     run_program(tmp_path, MERGED.format(block=block("branching.md", "register_type(Post")))
+
+
+# -- langgraph.md --------------------------------------------------------------------------------
+
+
+class Seen(TypedDict, total=False):
+    wish: str
+    seen: bool
+
+
+@pytest.mark.anyio
+async def test_a_graph_is_compiled_over_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    builder = StateGraph(Seen)
+    builder.add_node("look", lambda state: {"seen": True})
+    builder.add_edge(START, "look")
+    await run("langgraph.md", "builder.compile(", builder=builder)
+    assert await SessionStore("threads.git").list_sessions() == ["trip-1"]
 
 
 # -- pruning.md, stores.md -----------------------------------------------------------------------

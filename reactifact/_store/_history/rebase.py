@@ -301,6 +301,7 @@ def _returned(
         outbox=update(objects, stand.outbox, outbox),
         meta=update(objects, stand.meta, meta),
         versions=update(objects, stand.versions, versions),
+        thread=stand.thread,
     )
 
 

@@ -1,0 +1,1 @@
+"""A LangGraph program whose thread is a session of reactifact."""

@@ -1,0 +1,10 @@
+"""A checkpoint saver for LangGraph: a thread is a session, a checkpoint a commit.
+
+Needs `pip install 'reactifact[langgraph]'`. `docs/langgraph.md` says what stands where.
+"""
+
+from __future__ import annotations
+
+from .saver import ReactifactSaver
+
+__all__ = ["ReactifactSaver"]
