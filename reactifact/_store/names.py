@@ -1,4 +1,4 @@
-"""Names on disk: any id as one part of a path or of a ref, and back; and text made safe to print.
+"""Names on disk: any id as one part of a path or of a ref, and back.
 
 Owns the percent-encoding of ids (artifacts, types, sessions, branches), the fan-out directories and
 the shape of our ref names. It knows nothing of what stands behind a path or a ref.
@@ -12,14 +12,15 @@ on a disk that folds case, the bare repository refuses the second of two refs th
 
 from __future__ import annotations
 
-import json
 import re
 from functools import lru_cache
-from typing import Any
 from urllib.parse import quote, unquote
 
 from blake3 import blake3
 
+from .._text import plain as plain
+from .._text import plain_lines as plain_lines
+from .._text import value as value
 from ..errors import InvalidName
 
 # -- names on disk: any id as one part of a path or of a ref, and back --
@@ -195,33 +196,3 @@ def _checked(text: str) -> bytes:
 
 def _shortened(text: str) -> str:
     return repr(text) if len(text) <= 60 else f"{text[:50]!r}... ({len(text)} characters)"
-
-
-# -- stored text made safe to print: one line, no control characters --
-
-
-LONGEST = 300
-"""How many characters of a value are shown to people."""
-
-
-def plain(text: str) -> str:
-    """Return a text in one line and without control characters."""
-    return "".join(char if char.isprintable() else _escaped(char) for char in text)
-
-
-def plain_lines(text: str) -> str:
-    """Return a text without control characters other than the ends of its lines.
-
-    Of JSON it leaves the meaning: there they stand inside strings, as escapes.
-    """
-    return text if text.isascii() and text.isprintable() else "\n".join(map(plain, text.split("\n")))
-
-
-def _escaped(char: str) -> str:
-    return json.dumps(char)[1:-1] if ord(char) != 0x7F else "\\u007f"
-
-
-def value(data: Any) -> str:
-    """Return a JSON value in one line, cut where it is long."""
-    text = plain(json.dumps(data, ensure_ascii=False))
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}... ({len(text)} characters)"

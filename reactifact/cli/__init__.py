@@ -30,6 +30,7 @@ from .replay import replay
 from .sessions import outbox, sessions
 from .show import show
 from .transfer import bundle, export, import_, prune
+from .ui import ui
 
 PROGRAM = "reactifact"
 _COMPLETE = "_REACTIFACT_COMPLETE"
@@ -83,6 +84,7 @@ for verb in (
     *(reject, hooks, git_setup, git_merge, git_text),
 ):
     cli.add_command(verb)
+cli.add_command(ui)  # writes with --allow-writes alone
 
 
 def main(argv: Sequence[str] | None = None) -> int:

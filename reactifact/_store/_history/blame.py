@@ -66,9 +66,9 @@ def blame(database: Database, head: Oid, roots: Roots, artifact_id: str) -> list
     `UnknownRevision` where the state has no such artifact.
     """
     versions = State(Staging(database), roots, 0, Indexes()).versions(artifact_id)
-    writers = _writers(database, versions, artifact_id)
-    commits = _Finder(database, head, artifact_id).find([meta for _, meta, _ in writers.values()])
-    return [_field(path, *found, commits) for path, found in sorted(writers.items())]
+    wrote = writers(database, versions, artifact_id)
+    commits = _Finder(database, head, artifact_id).find([meta for _, meta, _ in wrote.values()])
+    return [_field(path, *found, commits) for path, found in sorted(wrote.items())]
 
 
 def _field(
@@ -92,10 +92,14 @@ def _field(
 # -- following fields back through versions --------------------------------------------------------
 
 
-def _writers(
+def writers(
     database: Database, versions: Iterator[Any], artifact_id: str
 ) -> dict[str, tuple[Any, Meta, bool]]:
-    """Return, by path, the value, the version that wrote it, and whether that is certain."""
+    """Return, by path, the value, the version that wrote it, and whether that is certain.
+
+    `versions` are the newest first; where they end before the first one, what none of them wrote may be
+    older. Raises `UnknownRevision` where there are none.
+    """
     newest = next(versions, None)
     if newest is None:
         raise UnknownRevision(

@@ -1,0 +1,254 @@
+"""The application: addresses, the pages behind them, and what an error looks like.
+
+A page is made in a worker thread, from the store alone: no module that a store names is imported.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from functools import partial
+from importlib.resources import files
+from urllib.parse import parse_qsl, urlencode
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from .._html.document import style
+from .._html.elements import Html, el, lines
+from .._store._history.revset import DAMAGE, damage
+from .._store.branch import MAIN
+from .._store.names import branch_ref
+from .._store.object_db import Database
+from .._store.protocol import scan_refs
+from ..errors import AnswerConflict, InvalidName, MissingObject, ReactifactError, SessionBusy, UnknownRevision
+from ..threads import in_thread
+from ..types.importer import importing_nothing
+from . import writes
+from .asked import Asked, BadQuery, url
+from .frame import MARK, Page, rendered
+from .guard import LOCAL_HOSTS, Guard, Token
+from .pages.artifacts import artifact_page, artifacts_page
+from .pages.commits import commit_page, diff_page
+from .pages.compare import compare_page
+from .pages.outbox import outbox_page
+from .pages.questions import questions_page
+from .pages.runs import change_page, run_page
+from .pages.session import session_page
+from .pages.sessions import sessions_page
+
+Maker = Callable[[Asked], "Page | str"]
+"""Makes a page, or gives the address to go to instead."""
+
+PAGES: Mapping[str, Maker] = {
+    "/": sessions_page,
+    "/session": session_page,
+    "/commit": commit_page,
+    "/change": change_page,
+    "/diff": diff_page,
+    "/run": run_page,
+    "/artifacts": artifacts_page,
+    "/artifact": artifact_page,
+    "/compare": compare_page,
+    "/outbox": outbox_page,
+    "/questions": questions_page,
+}
+
+_LARGEST_FORM = 1024 * 1024
+
+
+def application(
+    database: Database,
+    *,
+    name: str = "",
+    token: Token | None = None,
+    hosts: Iterable[str] = LOCAL_HOSTS,
+    now: Callable[[], datetime] | None = None,
+) -> ASGIApp:
+    """Return the ASGI application that shows a store.
+
+    `name` is what the pages call the store. With a `token` failed actions can be retried and questions
+    answered by whoever opened `/?token=...`; the database must not be read-only then. Requests for other
+    `hosts` are refused. `now` gives the time that ages are told at, else the system does.
+    """
+    inspector = _Inspector(database, name or database.backend.location, token, now or _now)
+    routes = [Route(path, partial(inspector.show, make)) for path, make in PAGES.items()]
+    routes += [
+        Route("/retry", inspector.retry, methods=["POST"]),
+        Route("/answer", inspector.answer, methods=["POST"]),
+        Route("/pulse", inspector.pulse),
+        Route("/static/style.css", partial(_text, style(), "text/css")),
+        Route("/static/live.js", partial(_text, _static("live.js"), "text/javascript")),
+        Route("/static/mark.svg", partial(_text, _mark(), "image/svg+xml")),
+    ]
+    app = Starlette(routes=routes, exception_handlers={404: inspector.not_found})
+    return Guard(app, hosts)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _static(name: str) -> str:
+    return files(__package__).joinpath("static", name).read_text(encoding="utf-8")
+
+
+def _mark() -> str:
+    shown = MARK.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" color="#0c6b5d" ')
+    return shown.replace('class="mark-dot"', 'fill="#c2571a"')
+
+
+async def _text(text: str, kind: str, request: Request) -> Response:
+    return Response(text, media_type=kind)
+
+
+class _Inspector:
+    """The store behind the pages."""
+
+    def __init__(
+        self, database: Database, name: str, token: Token | None, now: Callable[[], datetime]
+    ) -> None:
+        self._database = database
+        self._name = name
+        self._token = token
+        self._now = now
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    async def show(self, make: Maker, request: Request) -> Response:
+        """Answer with a page."""
+        entering = self._entering(request)
+        return entering if entering is not None else await in_thread(self._answer, make, self._asked(request))
+
+    def _asked(self, request: Request) -> Asked:
+        secret = None
+        if self._token is not None and self._token.is_set(request.headers):
+            secret = self._token.form_secret
+        return Asked(self._database, Asked.parsed(request.url.query), self._now(), secret)
+
+    def _entering(self, request: Request) -> Response | None:
+        """Take the token out of an address: a cookie stands for it from now on."""
+        query = parse_qsl(request.url.query)
+        given = dict(query).get("token")
+        if given is None:
+            return None
+        if self._token is None or not self._token.fits(given):
+            return self._problem(
+                None, 403, "This token does not fit", "Use the address that the server printed."
+            )
+        rest = urlencode([pair for pair in query if pair[0] != "token"])
+        response = RedirectResponse(request.url.path + (f"?{rest}" if rest else ""), 303)
+        response.set_cookie(self._token.cookie_name, self._token.cookie, httponly=True, samesite="strict")
+        return response
+
+    def _answer(self, make: Maker, asked: Asked) -> Response:
+        try:
+            with importing_nothing():
+                pulse = self._pulse_of(
+                    asked.text("s")
+                )  # first, so that what is written meanwhile shows later
+                page = make(asked)
+                if isinstance(page, str):
+                    return RedirectResponse(page, 303)
+                text = rendered(page, asked, self._name, pulse if page.is_live else None)
+        except BadQuery as error:
+            return self._problem(asked, 400, "This address cannot be shown", str(error))
+        except (UnknownRevision, InvalidName, MissingObject) as error:
+            return self._problem(asked, 404, "Not here", str(error))
+        except DAMAGE as error:
+            return self._problem(asked, 500, "This cannot be read", damage(error))
+        return _html(text, page.status)
+
+    async def pulse(self, request: Request) -> Response:
+        """Answer with a text that is another one after every write to the session, or to the store."""
+        session = self._asked(request).text("s")
+        try:
+            return PlainTextResponse(await in_thread(self._pulse_of, session))
+        except ReactifactError as error:
+            return PlainTextResponse(f"{error}\n", 404)
+
+    def _pulse_of(self, session: str | None) -> str:
+        prefix = "refs/heads/" if session is None else branch_ref(session, MAIN).rpartition("/")[0] + "/"
+        refs = scan_refs(self._database.backend, prefix).refs
+        return hashlib.sha256(repr(sorted(refs.items())).encode()).hexdigest()[:24]
+
+    async def not_found(self, request: Request, error: Exception) -> Response:
+        """Answer where there is no such page."""
+        return self._problem(None, 404, "Not here", "There is no such page.")
+
+    def _problem(self, asked: Asked | None, status: int, title: str, text: str) -> Response:
+        body = [
+            el("h1", title),
+            el("pre", lines(text), class_="problem"),
+            el("p", el("a", "All sessions", href="/")),
+        ]
+        return _html(rendered(Page(title, body), asked, self._name, None), status)
+
+    # -- writing -----------------------------------------------------------------------------------
+
+    async def retry(self, request: Request) -> Response:
+        """Arm an action anew, and show the outbox."""
+
+        async def act(asked: Asked, form: dict[str, str]) -> str:
+            branch = asked.required("b", "branch")
+            await writes.retry(self._database, asked.session, branch, asked.required("id", "action"))
+            return asked.url("/outbox")
+
+        return await self._written(request, act)
+
+    async def answer(self, request: Request) -> Response:
+        """Answer a question, and show those that are left."""
+
+        async def act(asked: Asked, form: dict[str, str]) -> str:
+            branch, question = asked.required("b", "branch"), asked.required("id", "question")
+            text, kind = form.get("answer", ""), form.get("kind", "text")
+            await writes.answer(self._database, asked.session, branch, question, text, kind)
+            return asked.url("/questions")
+
+        return await self._written(request, act)
+
+    async def _written(
+        self, request: Request, act: Callable[[Asked, dict[str, str]], Awaitable[str]]
+    ) -> Response:
+        asked = self._asked(request)
+        form = await _form(request)
+        if self._token is None:
+            return self._problem(asked, 403, "Read-only", "Start the inspector with --allow-writes for this.")
+        if form is None:
+            return self._problem(asked, 413, "Too large", "A form of this size is not taken.")
+        if not self._token.allows(request.headers, form.get("secret", "")):
+            return self._problem(
+                asked, 403, "Not allowed", "Open the address with the token that the server printed."
+            )
+        try:
+            with importing_nothing():
+                return RedirectResponse(await act(asked, form), 303)
+        except BadQuery as error:
+            return self._problem(asked, 400, "This cannot be done", str(error))
+        except (UnknownRevision, InvalidName) as error:
+            return self._problem(asked, 404, "Not here", str(error))
+        except (AnswerConflict, SessionBusy) as error:
+            return self._problem(asked, 409, "Not now", str(error))
+        except (ReactifactError, OSError) as error:
+            return self._problem(asked, 500, "This could not be written", str(error))
+
+
+async def _form(request: Request) -> dict[str, str] | None:
+    """Return the fields of a form, `None` for one that is too large."""
+    received = b""
+    async for chunk in request.stream():
+        received += chunk
+        if len(received) > _LARGEST_FORM:
+            return None
+    return dict(parse_qsl(received.decode("utf-8", "replace"), keep_blank_values=True))
+
+
+def _html(text: Html, status: int) -> Response:
+    return HTMLResponse(text.encode("utf-8", "backslashreplace"), status)
+
+
+__all__ = ["PAGES", "Token", "application", "url"]

@@ -1,0 +1,1 @@
+"""The pages: each module makes one kind, from a request, as HTML."""

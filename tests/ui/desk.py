@@ -1,0 +1,234 @@
+"""A support desk, whose stores the inspector's tests look at: so many turns, then always the same end."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import anyio
+from pydantic import BaseModel, Field
+
+from reactifact import (
+    Agent,
+    Artifact,
+    Consume,
+    Context,
+    PendingAction,
+    ProduceCall,
+    Runtime,
+    RuntimeResources,
+    SessionStore,
+    create_agent,
+    produce,
+)
+from reactifact.branching import BranchStore
+from reactifact.clock import SystemClock
+from reactifact.interrupt import PendingQuestion
+from reactifact.providers import FakeLLM, LLMRequest, Message
+from reactifact.replay import NotingLLM, counter_ids
+
+SESSION = "support desk"
+NOW = datetime(2026, 3, 2, 9, 30, tzinfo=UTC)
+"""When the desk is looked at."""
+HOSTILE = "<script>alert('hi')</script>/\u202egnp.exe\x1b[2J\"'&"
+"""A name that would steer a terminal, turn a line and run a script, if something let it."""
+
+
+class Ticket(BaseModel):
+    customer: str
+    subject: str
+    text: str
+    urgent: bool = False
+
+
+class Triage(BaseModel):
+    ticket: str
+    topic: str
+    urgency: int = Field(ge=1, le=5)
+    reason: str = ""
+
+
+class Reply(BaseModel):
+    ticket: str
+    text: str
+    tone: str = "warm"
+
+
+class Desk(BaseModel):
+    answered: int = 0
+    last: str = ""
+    opened_by: str = "Rosa"
+    rota: list[str] = ["Rosa", "Ibrahim"]
+
+
+SUBJECTS = (
+    (
+        "Where is my parcel?",
+        "It was to come on Monday, and tracking has said the same for four days.",
+    ),
+    ("Charged twice", "My card shows two payments of 42.90 for one order. Please give one back."),
+    ("Wrong size", "The boots are a 38, I ordered a 39. How do I send them back?"),
+    ("Password", "The link to set a new password has expired by the time the mail arrives."),
+)
+CUSTOMERS = ("ann@example.com", "li@example.com", "sofia@example.com", "tomek@example.com")
+LONG = (
+    "Dear Ann, thank you for writing. Your parcel left our house on Friday and waits at the depot since; "
+    "the driver comes again tomorrow between nine and twelve. If that does not suit you, answer this mail."
+)
+
+
+@produce(Triage, reacts_to=Ticket)
+async def triage(call: ProduceCall) -> None:
+    ticket = call.trigger
+    assert ticket is not None
+    urgency = 4 if ticket.data.urgent else 2
+    call.effects.upsert(
+        Triage(ticket=ticket.id, topic=ticket.data.subject, urgency=urgency), id=f"triage:{ticket.id}"
+    )
+    call.effects.link(f"triage:{ticket.id}", "about", ticket.id)
+
+
+@produce(Reply, also_creates=[PendingAction, Desk])
+async def write(call: ProduceCall) -> None:
+    found = call.trigger
+    assert found is not None
+    ticket = call.context.get(found.data.ticket)
+    assert ticket is not None
+    llm = call.context.resources.llm
+    assert llm is not None
+    said = await llm.complete(LLMRequest([Message.user(ticket.data.text)]))
+    call.effects.upsert(Reply(ticket=ticket.id, text=said.text), id=f"reply:{ticket.id}")
+    call.effects.link(f"reply:{ticket.id}", "answers", ticket.id)
+    call.effects.act("mail", key=f"reply:{ticket.id}", payload={"to": ticket.data.customer})
+    desk = call.context.get("desk")
+    assert desk is not None
+    fields = {"answered": desk.data.answered + 1, "last": ticket.id}
+    call.effects.upsert(desk.data.model_copy(update=fields), id="desk")
+
+
+def agents() -> list[Agent]:
+    return [
+        create_agent("triage", consumes=[Consume(Ticket)], produces=[triage]),
+        create_agent("writer", consumes=[Consume(Triage)], produces=[write]),
+    ]
+
+
+class SteppingClock(SystemClock):
+    """Each look at it is 0.7 s later, so that no two times are equal and every run has the same ones."""
+
+    def __init__(self, start: str) -> None:
+        self.time = datetime.fromisoformat(start)
+
+    def now(self) -> datetime:
+        self.time += timedelta(seconds=0.7)
+        return self.time
+
+
+class Post:
+    """The world: a mail to somebody on the list does not get through."""
+
+    def __init__(self, *failing: str) -> None:
+        self.failing = failing
+        self.sent: list[str] = []
+
+    async def __call__(self, context: Context, action: Artifact[PendingAction]) -> None:
+        if action.data.payload["to"] in self.failing:
+            raise ConnectionError(f"451 mailbox of {action.data.payload['to']} is full\nsecond line \x1b[31m")
+        self.sent.append(action.data.idempotency_key)
+
+
+def resources_of() -> RuntimeResources:
+    return RuntimeResources(
+        llm=NotingLLM(FakeLLM(LONG), model="desk-1"),
+        clock=SteppingClock("2026-03-02T09:00:00+00:00"),
+        id_factory=counter_ids(),
+        principal="front door",
+    )
+
+
+class Shift:
+    """The agents at work on one session, or on a branch of it."""
+
+    def __init__(self, session: Any, *failing: str) -> None:
+        self.context: Context = session.context
+        self._runtimes = [
+            Runtime(self.context, agents=agents(), session=session, dispatcher=post, dispatch_errors="record")
+            for post in (Post(*failing), None)
+        ]
+
+    async def turn(self, number: int, *, is_sent: bool = True, **fields: Any) -> None:
+        """Let one ticket come in and be answered."""
+        subject, text = SUBJECTS[number % len(SUBJECTS)]
+        ticket = Ticket(customer=CUSTOMERS[number % len(CUSTOMERS)], subject=subject, text=text)
+        self.context.create(ticket.model_copy(update=fields), id=f"ticket:{number}")
+        await self._runtimes[0 if is_sent else 1].arun()
+
+
+async def make_desk(backend: Any, turns: int, *, hostile: bool = False) -> None:
+    """Fill a store: `turns` turns on `main`, then a merge, a fork with a conflict, and what waits."""
+    store = SessionStore(backend, durability="os")
+    resources = resources_of()
+    if hostile:
+        await _hostile(store, resources)
+    for number, name in enumerate(("returns", "wholesale", "press")):
+        small = await store.open(name, resources)
+        small.context.create(Desk(opened_by=CUSTOMERS[number]), id="desk")
+        await Shift(small).turn(number)
+    session = await store.open(SESSION, resources)
+    context = session.context
+    context.create(Desk(), id="desk")
+    shift = Shift(session, "tomek@example.com")
+    for number in range(turns):
+        await shift.turn(number, customer="ann@example.com")
+    branches = BranchStore(store.database)
+    tone = context.branch(name="friendlier")
+    reply = tone.get(f"reply:ticket:{turns - 1}")
+    assert reply is not None
+    text = LONG.replace("Dear Ann", "Hello Ann") + " Have a good day!"
+    tone.update(reply.id, reply.data.model_copy(update={"text": text}))
+    tone.commits.commit_edit(author="Rosa", message="Say it in a friendlier way")
+    await branches.save_branch(tone, session_id=SESSION, name="friendlier")
+    await shift.turn(turns, customer="li@example.com", urgent=True)
+    context.merge(tone, message="Merge the friendlier replies")
+    await session.save()
+
+    trial = context.branch(name="refund trial")  # in conflict with what follows on main
+    desk = trial.get("desk")
+    assert desk is not None
+    trial.update("desk", desk.data.model_copy(update={"rota": ["Ibrahim", "Rosa", "Mei"], "last": "none"}))
+    trial.update("reply:ticket:0", Reply(ticket="ticket:0", text="We refund you at once.", tone="brief"))
+    trial.create(Reply(ticket="ticket:0", text="A voucher, too.", tone="brief"), id="reply:extra")
+    trial.commits.commit_edit(author="Ibrahim", message="Try refunds without asking")
+    await branches.save_branch(trial, session_id=SESSION, name="refund trial")
+    await shift.turn(turns + 1, customer="tomek@example.com")
+
+    question = "May we refund 42.90 to li@example.com?"
+    context.create(
+        PendingQuestion(question=question, kind="approval", notes={"order": "A-1001"}), id="question:refund"
+    )
+    context.create(PendingQuestion(question="Which depot holds the parcel?"), id="question:depot")
+    await session.save()
+    await shift.turn(turns + 2, is_sent=False)
+    await branches.tag(f"{SESSION}/main", "before the sale")
+    await store.aclose()
+
+
+async def _hostile(store: SessionStore, resources: RuntimeResources) -> None:
+    """Write a session in which every text is `HOSTILE`."""
+    session = await store.open(HOSTILE, resources)
+    ticket = Ticket(customer=HOSTILE, subject=HOSTILE, text=f"{HOSTILE}\nsecond line")
+    session.context.create(ticket, id=HOSTILE)
+    question = PendingQuestion(question=HOSTILE, kind=HOSTILE, notes={HOSTILE: HOSTILE})
+    session.context.create(question, id=f"q {HOSTILE}")
+    session.context.link(HOSTILE, HOSTILE, f"q {HOSTILE}")
+    await session.save()
+    branch = session.context.branch(name=HOSTILE)
+    branch.update(HOSTILE, ticket.model_copy(update={"text": f"{HOSTILE} and more\nthird line"}))
+    branch.commits.commit_edit(author=HOSTILE, message=HOSTILE)
+    await BranchStore(store.database).save_branch(branch, session_id=HOSTILE, name=HOSTILE)
+
+
+def filled(backend: Any, turns: int, **options: Any) -> Any:
+    """Fill a store with a desk and return it."""
+    anyio.run(lambda: make_desk(backend, turns, **options))
+    return backend
