@@ -1,0 +1,327 @@
+"""The inspector in a real browser: Chromium without a window, driven over WebDriver.
+
+The pictures of the manual are made in the folder that the variable `REACTIFACT_PICTURES` names:
+`REACTIFACT_PICTURES=docs/images scripts/test tests/ui/test_app_browser.py`.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote_plus
+
+import anyio
+import pytest
+import uvicorn
+from desk import HOSTILE, NOW, SESSION, Shift, filled, resources_of
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import WebDriverWait
+
+from reactifact import SessionStore
+from reactifact._sessions.stores import open_database
+from reactifact.checkpoints import InMemoryKVBackend
+from reactifact.ui.app import Token, application
+from reactifact.ui.serve import listening
+
+S = f"s={quote_plus(SESSION)}"
+TOKEN = Token("a token of this test")
+PAGES = {
+    "sessions": "/",
+    "history": f"/session?{S}",
+    "commit": f"/commit?{S}",
+    "difference": f"/diff?{S}&old=v1&new=v2",
+    "artifacts": f"/artifacts?{S}&type=desk.Reply",
+    "artifact": f"/artifact?{S}&id=reply:ticket:29",
+    "compare": f"/compare?{S}&into=main&from=refund+trial",
+    "outbox": f"/outbox?{S}",
+    "questions": f"/questions?{S}",
+    "problem": "/session?s=nobody",
+}
+LOOKS = [(1600, "light"), (1600, "dark"), (400, "light"), (400, "dark")]
+PATIENCE = 60  # seconds until a page has to show what it is to show
+
+Browser = webdriver.Chrome
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Chromium, as Debian's packages `chromium` and `chromium-driver` bring it."""
+    program, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if program is None or driver is None:
+        pytest.skip("Chromium is not installed: no chromium and chromedriver on PATH")
+    options = webdriver.ChromeOptions()
+    options.binary_location = program
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
+        options.add_argument(argument)
+    options.add_argument("--hide-scrollbars")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    found = webdriver.Chrome(options=options, service=Service(driver))
+    yield found
+    found.quit()
+
+
+class Served:
+    """The inspector over a store, on a port of this machine, in a thread."""
+
+    def __init__(self, store: Any) -> None:
+        self.store = store
+        self._database = open_database(store)
+        self._listener = listening("127.0.0.1", 0)
+        self.address = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        app = application(self._database, name="state.git", token=TOKEN, now=lambda: NOW)
+        self._server = uvicorn.Server(uvicorn.Config(app, lifespan="off", ws="none", log_level="warning"))
+        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._listener]})
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the server."""
+        self._server.should_exit = True
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive()
+        self._listener.close()
+        self._database.backend.close()
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    """A desk of 30 turns in memory."""
+    found = Served(filled(InMemoryKVBackend(), 30))
+    yield found
+    found.close()
+
+
+def look_as(browser: Browser, width: int, scheme: str, height: int = 900) -> None:
+    """Give the page a width in pixels and the reader a taste."""
+    browser.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    )
+    screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+
+
+def complaints(browser: Browser) -> list[str]:
+    """Return what the browser has complained of since it was asked last: scripts, styles, policies."""
+    found: list[dict[str, Any]] = browser.get_log("browser")
+    return [entry["message"] for entry in found if "404" not in entry["message"]]
+
+
+def run_page(browser: Browser, served: Served) -> str:
+    browser.get(served.address + PAGES["history"])
+    found = browser.find_element(By.CSS_SELECTOR, 'a[href^="/run"]').get_attribute("href")
+    assert found is not None
+    return found
+
+
+FAINT = """
+const parts = (colour) => colour.match(/[\\d.]+/g).map(Number);
+const light = ([r, g, b]) => {
+  const [x, y, z] = [r, g, b].map((v) => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+  return 0.2126 * x + 0.7152 * y + 0.0722 * z;
+};
+const ground = (one) => {
+  for (; one; one = one.parentElement) {
+    const colour = parts(getComputedStyle(one).backgroundColor);
+    if (colour.length === 3 || colour[3] > 0) return colour;
+  }
+  return parts(getComputedStyle(document.body).backgroundColor);
+};
+const found = [];
+for (const one of document.querySelectorAll("body *")) {
+  const own = [...one.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
+  if (!own || !one.getClientRects().length || one.closest("option, svg")) continue;
+  const [text, back] = [light(parts(getComputedStyle(one).color)), light(ground(one))];
+  const contrast = (Math.max(text, back) + 0.05) / (Math.min(text, back) + 0.05);
+  const name = `${one.tagName}.${one.className} ${contrast.toFixed(2)} ${one.textContent.slice(0, 40)}`;
+  if (contrast < 4.5) found.push(name);
+}
+return found;
+"""
+
+TOO_WIDE = """
+const width = document.documentElement.clientWidth;
+return [...document.querySelectorAll("body *")]
+  .filter((one) => one.getBoundingClientRect().right > width + 1)
+  .filter((one) => !one.closest(".scroll, .tabs, thead, pre, svg"))  // they scroll by themselves
+  .map((one) => `${one.tagName}.${one.className} ${one.textContent.slice(0, 40)}`);
+"""
+
+
+@pytest.mark.parametrize(("width", "scheme"), LOOKS)
+@pytest.mark.parametrize("name", [*PAGES, "run"])
+def test_every_page_fits_is_readable_and_runs_nothing_it_may_not(
+    browser: Browser, served: Served, name: str, width: int, scheme: str
+) -> None:
+    look_as(browser, width, scheme)
+    browser.get(run_page(browser, served) if name == "run" else served.address + PAGES[name])
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    assert browser.execute_script(TOO_WIDE) == []
+    assert browser.execute_script(FAINT) == []
+    assert complaints(browser) == []
+
+
+def test_the_policy_holds_in_the_browser(browser: Browser, served: Served) -> None:
+    browser.get(served.address)
+    complaints(browser)
+    browser.execute_script("""
+        const script = document.createElement("script");
+        script.textContent = "window.wasRun = true";
+        document.body.append(script);
+        document.body.setAttribute("style", "display: none");
+        const image = document.createElement("img");
+        image.src = "https://elsewhere.example/x.png";
+        document.body.append(image);
+    """)
+    assert browser.execute_script("return window.wasRun") is None
+    said = " ".join(complaints(browser))
+    assert "script-src" in said
+    assert "img-src" in said
+
+
+def test_hostile_names_do_nothing(browser: Browser) -> None:
+    store = InMemoryKVBackend()
+    found = Served(filled(store, 1, hostile=True))
+    try:
+        look_as(browser, 400, "light")
+        name = quote_plus(HOSTILE)
+        for path in ("/", f"/session?s={name}", f"/artifact?s={name}&id={name}", f"/questions?s={name}"):
+            browser.get(found.address + path)
+            assert complaints(browser) == []  # an alert would stand in the way of every command, too
+            assert browser.execute_script("return document.scripts.length") == 1
+            assert (
+                "<script>alert('hi')</script>/\\u202egnp.exe"
+                in browser.find_element(By.TAG_NAME, "body").text
+            )
+            assert browser.execute_script("return document.documentElement.scrollWidth") <= 400
+    finally:
+        found.close()
+
+
+def test_the_keyboard_reaches_everything_and_shows_where_it_is(browser: Browser, served: Served) -> None:
+    look_as(browser, 1600, "light")
+    browser.get(served.address + PAGES["outbox"])
+    browser.find_element(By.TAG_NAME, "body").send_keys(Keys.TAB)
+    skip = browser.switch_to.active_element
+    assert skip.text == "Skip to the content"
+    assert skip.rect["x"] >= 0
+    skip.send_keys(Keys.ENTER)
+    assert browser.switch_to.active_element.get_attribute("id") == "content"
+    wanted = {
+        one.get_attribute("outerHTML")
+        for one in browser.find_elements(
+            By.CSS_SELECTOR, "a[href], button, input:not([type=hidden]), summary"
+        )
+    }
+    browser.get(served.address + PAGES["outbox"])
+    seen = set()
+    for _ in range(len(wanted) + 20):
+        browser.switch_to.active_element.send_keys(Keys.TAB)
+        now = browser.switch_to.active_element
+        if now.tag_name == "body":
+            break
+        seen.add(now.get_attribute("outerHTML"))
+        assert now.value_of_css_property("outline-style") == "solid", now.get_attribute("outerHTML")
+    assert wanted <= seen
+
+
+def test_without_script_every_page_is_there(browser: Browser, served: Served) -> None:
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        for path in PAGES.values():
+            browser.get(served.address + path)
+            assert browser.find_element(By.TAG_NAME, "h1").text
+        browser.get(served.address)
+        browser.find_element(By.LINK_TEXT, SESSION).click()
+        assert browser.find_element(By.TAG_NAME, "h1").text == "History"
+    finally:
+        browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+
+
+def until(browser: Browser, holds: Callable[[Browser], Any]) -> None:
+    WebDriverWait(browser, PATIENCE, poll_frequency=0.1).until(holds)
+
+
+def text_of(browser: Browser) -> str:
+    return str(browser.execute_script("return document.getElementById('content')?.textContent ?? ''"))
+
+
+def test_a_page_follows_a_run_while_it_goes_on(browser: Browser) -> None:
+    store = InMemoryKVBackend()
+    found = Served(filled(store, 1))
+
+    async def turn(number: int) -> None:
+        session = await SessionStore(store).open(SESSION, resources_of())
+        await Shift(session).turn(number)
+
+    try:
+        browser.get(found.address + PAGES["history"])
+        browser.execute_script("window.isSame = true")
+        assert "ticket:70" not in text_of(browser)
+        anyio.run(turn, 70)
+        until(browser, lambda _: "reply:ticket:70" in text_of(browser))
+        assert browser.execute_script("return window.isSame") is True  # it was not loaded anew
+        assert "Updated" in browser.find_element(By.ID, "live").text
+
+        browser.get(found.address)  # a field that somebody types in is left alone
+        field = browser.find_element(By.ID, "q")
+        field.send_keys("half a wo")
+        anyio.run(turn, 71)
+        until(browser, lambda _: "leave the field" in browser.find_element(By.ID, "live").text)
+        assert field.get_attribute("value") == "half a wo"
+        assert complaints(browser) == []
+    finally:
+        found.close()
+
+
+def test_retry_and_answer_with_the_token(browser: Browser) -> None:
+    store = InMemoryKVBackend()
+    found = Served(filled(store, 1))
+    try:
+        browser.get(found.address + PAGES["outbox"])
+        assert browser.find_elements(By.TAG_NAME, "form") == []
+        browser.get(f"{found.address}/?token={TOKEN.token}")
+        assert "token" not in browser.current_url
+        browser.get(found.address + PAGES["outbox"])
+        browser.find_element(By.XPATH, "//button[text()='Retry']").click()
+        until(browser, lambda _: "Failed 0" in text_of(browser))
+        browser.get(found.address + PAGES["questions"])
+        field = browser.find_element(By.TAG_NAME, "textarea")
+        field.send_keys("Yes, refund it.")
+        field.find_element(By.XPATH, "ancestor::form").find_element(By.TAG_NAME, "button").click()
+        until(browser, lambda _: "1 question" in text_of(browser))
+        assert complaints(browser) == []
+    finally:
+        browser.delete_all_cookies()
+        found.close()
+
+
+def picture(browser: Browser, path: Path) -> None:
+    data = browser.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})["data"]
+    path.write_bytes(base64.b64decode(data))
+
+
+PICTURED = ("sessions", "history", "run", "artifact", "compare", "outbox", "questions")
+
+
+def test_pictures_of_the_manual(browser: Browser, served: Served, tmp_path: Path) -> None:
+    folder = Path(os.environ.get("REACTIFACT_PICTURES") or tmp_path)
+    folder.mkdir(parents=True, exist_ok=True)
+    browser.get(f"{served.address}/?token={TOKEN.token}")
+    for name in PICTURED:
+        for width, scheme in LOOKS:
+            look_as(browser, width, scheme, 1000 if width == 1600 else 860)
+            browser.get(run_page(browser, served) if name == "run" else served.address + PAGES[name])
+            if name == "artifact":
+                browser.find_element(By.XPATH, "//button[text()='Compare the two']").click()
+            picture(browser, folder / f"ui-{name}-{width}-{scheme}.png")
+    browser.delete_all_cookies()
+    for width, scheme in LOOKS:
+        made = folder / f"ui-history-{width}-{scheme}.png"
+        assert made.read_bytes()[16:20] == width.to_bytes(4, "big")  # the width in the head of a PNG
