@@ -104,8 +104,7 @@ class BranchStore:
         self, session_id: str, name: str, resources: RuntimeResources | None = None
     ) -> Context | None:
         """Return the context of a branch, or `None`. A merge made by hand is merged again, as by `open`."""
-        line = await in_thread(rebase.load, self.database, session_id, name, resources)
-        return None if line is None else Context.over(line, resources)
+        return await in_thread(rebase.opened, self.database, session_id, name, resources)
 
     async def list_branches(self, session_id: str) -> list[str]:
         """Return the names of the saved branches of a session, sorted.
@@ -178,9 +177,7 @@ class BranchStore:
     ) -> MergePreview:
         """Return what `merge` would do; nothing is written."""
         target, other = await verbs.sides(self.database, into, source, session=session, resources=resources)
-        found = target.merge(other, policy=policy, dry_run=True)
-        assert found is not None
-        return found
+        return await verbs.preview(target, other, policy)
 
     @asynccontextmanager
     async def edit(

@@ -12,6 +12,7 @@ from types import TracebackType
 
 from ._context import rebase
 from ._context.context import Context
+from ._context.preload import look_ahead
 from ._context.push import StoreLock, publish, run_lock
 from ._context.rebase import refresh
 from ._runtime.drain import Dispatcher, ErrorCallback, Options
@@ -56,7 +57,7 @@ class Session:
         self._lock = lock
         context.is_exclusive = lock is not None
         self._is_deleted = False
-        self._waiting = context.queue.revision
+        self._waiting = context.commits.queue.revision
 
     @property
     def branch(self) -> str:
@@ -114,10 +115,14 @@ class Session:
             changes = stores.unsaved(self.context)
             if error is not None and changes:
                 self._tell_of_dropped(changes, error)
-            elif error is None and (changes or self.context.queue.revision != self._waiting):
+            elif error is None and (changes or self._has_news()):
                 await self.save()
         finally:
             await self.aclose()
+
+    def _has_news(self) -> bool:
+        commits = self.context.commits
+        return bool(commits.working.events) or commits.queue.revision != self._waiting
 
     def _tell_of_dropped(self, changes: list[str], error: BaseException) -> None:
         shown = ", ".join(changes[:_SHOWN])
@@ -179,15 +184,16 @@ class SessionStore:
             lock = run_lock(Branch.named(self.database, session_id, branch), clock, wait)
             await lock.acquire()
         try:
-            line = await in_thread(rebase.load, self.database, session_id, branch, resources)
-            loaded = line is not None
-            if line is None and branch != MAIN:
+            context = await in_thread(rebase.opened, self.database, session_id, branch, resources)
+            loaded = context is not None
+            if context is None and branch != MAIN:
                 await in_thread(find_head, self.database, session_id, branch)  # it says what there is instead
-            if line is None:
+            if context is None:
                 begin = partial(Branch.begin, self.database, session_id, MAIN, attached=True)
                 line = await in_thread(begin)
                 line.is_session = True
-            return Session(self, session_id, Context.over(line, resources), loaded, lock)
+                context = Context.over(line, resources)
+            return Session(self, session_id, context, loaded, lock)
         except BaseException:
             if lock is not None:
                 await lock.release()
@@ -197,8 +203,7 @@ class SessionStore:
         self, session_id: str, resources: RuntimeResources | None = None
     ) -> Context | None:
         """Return the context of a session, or `None`."""
-        line = await in_thread(rebase.load, self.database, session_id, MAIN, resources)
-        return None if line is None else Context.over(line, resources)
+        return await in_thread(rebase.opened, self.database, session_id, MAIN, resources)
 
     async def save_session(self, session_id: str, context: Context) -> None:
         """Write a context as a session's own line. Raises `StaleSession`."""
@@ -296,9 +301,11 @@ class SessionStore:
         meanwhile; nothing is written then.
         """
         context = await self._context(session_id, branch, resources)
+        await look_ahead(context.commits)
         context.commits.gather()
         first = context.line.next_event
         yield context
+        await look_ahead(context.commits)
         context.commits.commit_edit(author=author, message=message)
         context.queue.remove_since(first)
         await publish(context)
@@ -306,13 +313,13 @@ class SessionStore:
     async def _context(self, session_id: str, branch: str, resources: RuntimeResources | None) -> Context:
         if branch == MAIN:
             return (await self.open(session_id, resources)).context
-        line = await in_thread(rebase.load, self.database, session_id, branch, resources)
-        if line is None:
+        context = await in_thread(rebase.opened, self.database, session_id, branch, resources)
+        if context is None:
             raise KeyError(
                 f"session {session_id!r} has no branch {branch!r}: fork one with context.branch() "
                 f"and BranchStore.save_branch"
             )
-        return Context.over(line, resources)
+        return context
 
     async def aclose(self) -> None:
         """Give back files and descriptors."""

@@ -22,6 +22,7 @@ from .._store.layout import ListingRecord, ReadRecord
 from .._store.object_db import Objects
 from .._store.objects import Oid
 from .._store.state import Origin, State
+from .._store.trees import Path
 from ..artifacts import Artifact, check_text
 from ..commit import Write
 from ..errors import StoreError
@@ -47,9 +48,12 @@ class Committer:
     def __init__(self, line: Branch, resources: RuntimeResources) -> None:
         self.line = line
         self.resources = resources
+        self.is_remote = not line.database.backend.is_local
+        """Whether each read of the store takes so long that an event loop is not to wait for it."""
         self.queue = Queue(line, line.state.roots.queue)
         self.held: list[SealedResult] = []
         self.memos: list[HeldMemo] = []  # of executions that have not ended; beside the results in the store
+        self._unheard: tuple[Oid | None, CommitRecord] | None = None  # deliveries up to one, not queued yet
         durable = not isinstance(line.database.backend, MemoryBackend)
         self.working = WorkingCopy(line.state, line.ledger, resources, durable=durable, branch=line.branch)
         self.working.tracks_staleness = line.record is None
@@ -58,10 +62,11 @@ class Committer:
     def _load_queue(self) -> None:
         """Take over the queue and the held results that the line's newest commit says."""
         line = self.line
+        self._unheard = None
         if line.record is not None:
             self.queue = Queue(line, line.state.roots.queue)
-            for event, owed in delivery.missed(line):
-                self.queue.append(event, owed)
+            if line.ledger.tip != line.record.ledger:
+                self._unheard = line.ledger.tip, line.record
             self.held, self.memos = decode_held(line.state.held())
 
     @property
@@ -79,13 +84,29 @@ class Committer:
 
     def gather(self) -> Queue:
         """Move the events of direct changes into the queue, and return the queue."""
+        self._hear()
         for event in self.working.events:
             self.queue.append(event)
         self.working.events = []
         return self.queue
 
+    def _hear(self) -> None:
+        """Queue the deliveries that the loaded commit did not know; opening a branch leaves them unread."""
+        if self._unheard is not None:
+            found = delivery.missed(self.line, *self._unheard)
+            self._unheard = None  # only now: a read may fail, and is tried again
+            revision = self.queue.revision
+            for event, owed in found:
+                self.queue.append(event, owed)
+            self.queue.revision = revision  # nobody changed it: this is what was there to be read
+
+    def folders_to_write(self) -> list[Path]:
+        """Return the folders of the queue that noting what waits will write to."""
+        return self.queue.folders_to_write(self.working.events)
+
     def restart_queue(self, root: Oid | None = None) -> None:
         """Let nothing wait, or what a stored tree says."""
+        self._unheard = None
         self.queue = Queue(self.line, root)
 
     # -- commits -------------------------------------------------------------------------------
@@ -208,7 +229,7 @@ class Committer:
         """Let the newest commit say what the queue holds, and what is held; make a commit where it cannot."""
         self.commit_direct()
         queue = self.gather().store()
-        if self.line.set_queue(queue) or delivery.missed(self.line):
+        if self.line.set_queue(queue) or delivery.missed(self.line, self.line.ledger.tip, self.line.record):
             self.commit_note(message)
             self.line.set_queue(queue)
 

@@ -11,8 +11,10 @@ from dataclasses import replace
 from datetime import datetime
 
 from .._store.branch import Branch, new_change_id
+from .._store.commits import CommitRecord
 from .._store.layout import Intent, Meta
 from .._store.ledger import LedgerEntry, LedgerEvent
+from .._store.objects import Oid
 from ..artifacts import ACTION_TYPE, Artifact, other_payload
 from ..events import Event, EventType
 from ..interrupt import PendingAction
@@ -192,12 +194,17 @@ def rearm(working: WorkingCopy, action_id: str, when: datetime) -> Artifact[Pend
     return _record(working, changed, meta, when, f"retry {_key(action_id)}", None)
 
 
-def missed(line: Branch) -> list[tuple[Event, list[str] | None]]:
-    """Return the events of deliveries that the branch's last commit does not know, and who is owed them."""
+def missed(
+    line: Branch, tip: Oid | None, record: CommitRecord | None
+) -> list[tuple[Event, list[str] | None]]:
+    """Return the events of the deliveries of a branch up to a commit of its ledger, and who is owed them.
+
+    Those alone that a commit of the branch, which `record` is of, does not know.
+    """
     entries: list[tuple[Event, list[str] | None]] = []
-    if line.record is None:
+    if record is None or tip == record.ledger:
         return entries
-    for found in line.ledger.since(line.record.ledger, line.record.timestamp):
+    for found in line.ledger.since(record.ledger, record.timestamp, upto=tip):
         if found.branch != line.branch or found.owed == []:
             continue
         event = Event(

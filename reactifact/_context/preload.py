@@ -1,8 +1,9 @@
-"""Reading artifacts ahead in a worker thread, so that looking at them later asks the store nothing.
+"""Reading ahead in a worker thread, so that what comes next on the event loop asks the store nothing.
 
-Owns which objects a look-up needs and the order in which they can be known: level by level, one read
-of the store a level. Keeping them at hand is `_store/object_db`'s; nothing is decoded to a model here, and
-no read of an execution is noted.
+Owns which objects a look-up, a plan, a commit or a delivery needs, and the order in which they can be known:
+level by level, one read of the store a level. `preload` is asked for by the application; `read_ahead` is what
+the steps of a turn call before they go on, for a store that is not local. Keeping objects at hand is
+`_store/object_db`'s; nothing is decoded to a model here, and no read of an execution is noted.
 """
 
 from __future__ import annotations
@@ -12,13 +13,26 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel
 
+from .._store.branch import Branch
 from .._store.canonical import tree_of
-from .._store.layout import Meta, Roots, artifact_path, file_path
+from .._store.layout import (
+    Edge,
+    Intent,
+    Meta,
+    Roots,
+    Waiting,
+    artifact_path,
+    decode_edges,
+    file_path,
+    versions_path,
+)
 from .._store.object_db import Place, Staging, Tree
 from .._store.objects import TREE_MODE, GitObject, Oid
 from .._store.state import State, Stored
+from .._store.trees import Path, read_ahead, read_upper_levels
 from ..artifacts import ACTION_TYPE, check_text, is_subtype
 from ..threads import in_thread
+from .commit import Committer
 from .working_copy import WorkingCopy
 
 Levels = Generator[Mapping[Place, Oid], None, None]
@@ -175,3 +189,116 @@ class _Request:
 
 def _action_paths(metas: Iterable[Meta]) -> set[Place]:
     return {file_path(meta.id) for meta in metas if meta.type_id == ACTION_TYPE}
+
+
+# -- what the steps of a turn need, of a store that is not local --
+
+
+_UPPER_TREES = 1_024  # a level of trees with more is left: one look-up then reads one tree and one file
+
+
+def open_ahead(line: Branch) -> None:
+    """Read what the first changes of a branch look up: the trees of a small state, the upper ones of any.
+
+    Blocks; to be called where the branch was read.
+    """
+    if not line.database.backend.is_local:
+        roots = line.state.roots
+        read_upper_levels(line.objects, (roots.meta, roots.relations, roots.outbox), _UPPER_TREES)
+
+
+async def look_ahead(
+    commits: Committer,
+    ids: Iterable[str] = (),
+    *,
+    placed: Iterable[tuple[str, str]] = (),
+    queue: bool = False,
+    outbox: bool = False,
+    stale: bool = False,
+) -> None:
+    """Read, in a worker thread, all that the next step on the event loop looks up. A local store needs none.
+
+    That is: what committing the present changes needs, what is known of the artifacts `ids` and where they
+    stand, and the places (type id, id) where a version is to be `placed`; with `queue` the events that wait
+    and what they are about, with `outbox` the intents that wait and what they rest on,
+    with `stale` who has read what.
+    """
+    if commits.is_remote:
+        ahead = Ahead.of(commits, ids, placed, queue=queue, outbox=outbox)
+        commits.line.objects.ahead = await in_thread(ahead.read)
+        if stale:
+            await in_thread(commits.line.state.twin().all_readers)
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """What to read, as it stood on the event loop, which may go on changing the context meanwhile."""
+
+    line: Branch
+    roots: Roots
+    ids: set[str]
+    placed: set[tuple[str, str]]  # (type id, id)
+    folders: list[Path]  # of the queue
+    whole_queue: bool = False
+    whole_outbox: bool = False
+    rests_on: bool = False
+
+    @staticmethod
+    def of(
+        commits: Committer,
+        ids: Iterable[str],
+        placed: Iterable[tuple[str, str]],
+        *,
+        queue: bool,
+        outbox: bool,
+    ) -> Ahead:
+        """Look at a context."""
+        state, settled = commits.line.state, commits.working.delivered
+        changed = [stored.meta for stored in state.changed.values() if stored is not None]
+        return Ahead(
+            commits.line,
+            state.roots,
+            {*ids, *state.changed, *state.edges, *state.intents, *(settled or ())},
+            {*placed, *((meta.type_id, meta.id) for meta in changed)},
+            commits.folders_to_write(),
+            whole_queue=queue and not commits.queue.is_read,
+            whole_outbox=outbox or settled is None,
+            rests_on=outbox,
+        )
+
+    def read(self) -> dict[Oid, GitObject]:
+        """Read it all, and return the payloads that are looked at, which may be too large for a cache."""
+        objects, roots = self.line.objects, self.roots
+        self.line.read_ledger_ahead()
+        events, intents, _ = read_ahead(
+            objects,
+            (roots.queue, [()] if self.whole_queue else []),
+            (roots.outbox, [()] if self.whole_outbox else []),
+            (roots.queue, [(*folder, "") for folder in self.folders]),
+        )
+        about = {Waiting.decode(objects.read(oid).data).event["artifact_id"] for oid in events}
+        waiting = {Intent.decode(objects.read(oid).data).action_id for oid in intents}
+        metas, links = self._read(self.ids | about | waiting)
+        if self.rests_on:
+            linked = {edge.target for source, edges in links if source in waiting for edge in edges}
+            noted = {read.artifact_id for meta in metas if meta.id in waiting for read in meta.reads}
+            metas += self._read(linked | noted)[0]
+        places = [artifact_path(*place) for place in {*self.placed, *((m.type_id, m.id) for m in metas)}]
+        read_ahead(objects, (roots.artifacts, [("",), *((*path[:-1], "") for path in places)]))
+        self.line.ledger.read_ahead(self.ids | waiting)
+        return objects.read_many({meta.payload for meta in metas})
+
+    def _read(self, ids: set[str]) -> tuple[list[Meta], list[tuple[str, tuple[Edge, ...]]]]:
+        """Read what the state has of some artifacts; return their bookkeeping and their relations."""
+        objects, paths = self.line.objects, [file_path(artifact_id) for artifact_id in ids]
+        metas, links, _, _ = read_ahead(
+            objects,
+            (self.roots.meta, paths),
+            (self.roots.relations, paths),
+            (self.roots.outbox, paths),
+            (self.roots.versions, [(*versions_path(artifact_id), "trimmed.json") for artifact_id in ids]),
+        )
+        return (
+            [Meta.decode(objects.read(oid).data) for oid in metas],
+            [decode_edges(objects.read(oid).data) for oid in links],
+        )

@@ -22,6 +22,7 @@ from ..clock import Clock
 from ..errors import SessionBusy, StaleSession
 from ..threads import in_thread, short_call
 from .context import Context
+from .preload import look_ahead
 
 # -- bringing a context to the store: the barrier that a save and a delivery wait for --
 
@@ -35,6 +36,7 @@ async def publish(context: Context) -> None:
     context.require_open()
     with CancelScope(shield=True):
         async with context.publish_lock:
+            await look_ahead(context.commits)
             context.commits.note_queue()
             line = context.line
             publication = line.prepare()

@@ -99,6 +99,11 @@ class Queue:
                 self._absent.update(entry.owed)
         return list(self._entries.values()) if self._parked else waiting
 
+    @property
+    def is_read(self) -> bool:
+        """Whether what is stored has been looked at, so that looking again reads nothing."""
+        return self._is_read
+
     # -- changing --------------------------------------------------------------------------------
 
     def append(self, event: Event, owed: list[str] | None = None) -> None:
@@ -190,6 +195,11 @@ class Queue:
         self._root = update(self.line.objects, self._root, edits)
         self._unstored, self._gone = {}, set()  # only now: a read may fail, and is tried again
         return self._root
+
+    def folders_to_write(self, events: Iterable[Event]) -> list[Path]:
+        """Return the folders that `store` will write to once some events were put at the end too."""
+        fresh = [*(entry.event for entry in self._unstored.values()), *events]
+        return [waiting_folder(event.to_dict())[0] for event in fresh]
 
     def _newest_of_a_kind(self, fresh: list[QueueEntry]) -> list[QueueEntry]:
         """Let an event take the place of those of its kind that no agent was ever asked about."""

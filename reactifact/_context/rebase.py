@@ -46,6 +46,7 @@ from ..types.registry import resolve, revision_of
 from . import merge
 from .commit import Committer
 from .context import Context
+from .preload import Ahead, look_ahead, open_ahead
 from .working_copy import WorkingCopy
 
 # -- a commit that somebody made with git is adopted when its branch is opened --
@@ -75,6 +76,20 @@ def load(
             raise error  # it is about something else than the branch
         line = Branch.named(database, session, branch)
         return adopt(line, ref, tip, resources or RuntimeResources(), read or PayloadReader(is_strict=True))
+
+
+def opened(
+    database: Database, session: str, branch: str, resources: RuntimeResources | None = None
+) -> Context | None:
+    """Return the context of a branch, or `None`, with what its first changes look up read ahead.
+
+    Runs in a worker thread. Raises what `load` does.
+    """
+    line = load(database, session, branch, resources)
+    if line is None:
+        return None
+    open_ahead(line)
+    return Context.over(line, resources)
 
 
 def adopt(line: Branch, ref: str, tip: Oid, resources: RuntimeResources, read: ReadPayload) -> Branch:
@@ -267,6 +282,7 @@ async def _refresh(context: Context) -> bool:
         )
     if fresh is None or fresh.published == line.published:
         return False
+    await look_ahead(context.commits)
     ours = _Ours.of(context)
     again = await in_thread(ours.on_top_of, fresh)
     await in_thread(line.ledger.refresh)
@@ -291,7 +307,11 @@ def _load(
 ) -> Branch | None:
     if ref is None:
         raise StaleSession("a branch that has no name in the store cannot be refreshed: save it first")
-    return load(database, session, branch, resources)
+    fresh = load(database, session, branch, resources)
+    if fresh is not None:
+        open_ahead(fresh)
+        fresh.state.held()  # it is looked at on the event loop
+    return fresh
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,6 +356,8 @@ class _Ours:
         if planned.plan.clashes:
             details = details_of(planned.objects, planned.plan.clashes)
             raise conflict(details, "the direct changes made here")
+        if not fresh.database.backend.is_local:
+            fresh.objects.ahead = Ahead(fresh, fresh.state.roots, planned.plan.ids(), set(), []).read()
         return _Again(changes, planned)
 
 

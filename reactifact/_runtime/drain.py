@@ -16,6 +16,7 @@ import anyio
 
 from .._context import delivery
 from .._context.context import Context
+from .._context.preload import look_ahead
 from .._context.push import StoreLock, drain_lock, publish_ledger
 from .._context.working_copy import WorkingCopy
 from .._store.ledger import LedgerEvent
@@ -144,6 +145,7 @@ async def drain(
     async with drain_lock(context.line, context.resources.clock, options.wait) as lock:
         drainer = _Drainer(context, dispatcher, options, done, lock)
         await drainer.look()
+        await look_ahead(context.commits, outbox=True)
         if options.retry_failed:
             _rearm(context, options.max_attempts)
         await _report_refused(context, options, done)
@@ -196,6 +198,7 @@ class _Drainer:
         context = self._context
         heard = await short_call(context.line.database.backend.is_local, self._looked)
         if heard:
+            await look_ahead(context.commits, [found.action_id for found in heard], outbox=True)
             delivery.hear_of_others(context.working, heard, context.resources.clock.now())
 
     def _looked(self) -> list[LedgerEvent]:

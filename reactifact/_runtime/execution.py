@@ -10,8 +10,11 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from anyio import CancelScope
+
 from .._context.apply import HeldResult, Prepared, SealedResult, prepare
 from .._context.context import Context
+from .._context.preload import look_ahead
 from .._context.working_copy import Scope, WorkingCopy, entered
 from .._memo import Memos
 from ..agents import Agent
@@ -144,6 +147,9 @@ async def _run(context: Context, work: Work, view: WorkingCopy, before: WorkingC
     check_declared(work.agent, operations)
     found = HeldResult(work.name, work.event, operations, view.direct, view.reads, view.listings)
     result = Result(work, found)
+    if context.commits.is_remote:
+        with CancelScope(shield=True):  # what it did is not to be lost
+            await look_ahead(context.commits, filter(None, map(_id, [*operations, *view.direct])))
     result.prepare(view)
     found.note_state(before)
     return result
@@ -152,6 +158,13 @@ async def _run(context: Context, work: Work, view: WorkingCopy, before: WorkingC
 def _own(operation: Operation) -> Operation:
     """Return what may be given an id: a produce may hand out one `Create` in every execution."""
     return replace(operation) if isinstance(operation, Create) else operation
+
+
+def _id(operation: Operation) -> str | None:
+    """Return the id of what an operation is about, `None` for one that is made later."""
+    wish = operation.id if isinstance(operation, Create) else None
+    found: str | None = getattr(operation, "artifact_id", None)
+    return found or wish
 
 
 def _note_trigger(view: WorkingCopy, work: Work) -> None:

@@ -242,7 +242,7 @@ class Combined:
 
 def plan(context: Context, agents: Sequence[Agent], known: Plan | None = None) -> Plan:
     """Match the queue against the state; reuse a plan that was made on exactly this state."""
-    if any(t.event_type == EventType.ARTIFACT_STALE for a in agents for t in a.triggers or ()):
+    if reacts_to_stale(agents):
         context.track_staleness()
     context.commits.commit_direct()
     queue = context.queue
@@ -260,6 +260,11 @@ def plan(context: Context, agents: Sequence[Agent], known: Plan | None = None) -
     )
     work = match(context, view, agents, queue, batch)
     return Plan(work, batch, _key(context, agents))
+
+
+def reacts_to_stale(agents: Sequence[Agent]) -> bool:
+    """Tell whether an agent is to be woken by what becomes stale."""
+    return any(t.event_type == EventType.ARTIFACT_STALE for a in agents for t in a.triggers or ())
 
 
 def _key(context: Context, agents: Sequence[Agent]) -> tuple[Any, ...]:

@@ -17,6 +17,7 @@ from anyio.lowlevel import checkpoint_if_cancelled
 
 from .._context import delivery
 from .._context.context import Context
+from .._context.preload import look_ahead
 from .._context.push import ensure_attached, publish
 from ..budget import Budget, BudgetTracker, RunOutcome, RunStats
 from ..interrupt import PendingAction
@@ -126,6 +127,7 @@ class Turn:
     async def flush(self) -> None:
         """Deliver what waits, without a generation."""
         wiring, context = self.wiring, self.context
+        await self._look_ahead()
         generation.plan(context, wiring.agents)
         drained = await self._deliver()
         generation.plan(context, wiring.agents)
@@ -167,6 +169,7 @@ class Turn:
         """Run one generation and return the number of executions."""
         wiring, context = self.wiring, self.context
         wiring.warn_without_dispatcher()
+        await self._look_ahead()
         planned = generation.plan(context, wiring.agents, self.known)
         self.known = None
         before = self.runs
@@ -185,6 +188,22 @@ class Turn:
         if errors is not None:
             wiring.raise_undelivered(errors)
         return self.runs - before
+
+    async def _look_ahead(self) -> None:
+        """Read what the next plan looks up."""
+        commits = self.context.commits
+        if commits.is_remote:
+            await look_ahead(commits, queue=True, stale=generation.reacts_to_stale(self.wiring.agents))
+
+    async def _look_at_patches(self) -> None:
+        """Read what committing the results looks up."""
+        results = self._running.finished
+        patches = [item for result in results for item in [*result.patch, *result.direct]]
+        await look_ahead(
+            self.context.commits,
+            {item.artifact_id for item in patches},
+            placed={(i.encoded.type_id, i.artifact_id) for i in patches if i.encoded is not None},
+        )
 
     def _may_start(self) -> bool:
         """Whether the budget lets one more execution start."""
@@ -207,6 +226,8 @@ class Turn:
                 context, self._running, wiring.max_concurrency, self._may_start, self.iterations
             )
             self._count()
+            if context.commits.is_remote:
+                await self._look_at_patches()
             combined = await self._combined(self._running.finished)
             labels = generation.Labels(self.info.run_id, number)
             with context.commits.whole():
@@ -310,7 +331,10 @@ async def deliver(wiring: Wiring) -> drain.Drained:
     """Write what was decided, then send it. Nothing is sent that is not in the store."""
     context = wiring.context
     assert wiring.dispatcher is not None
-    if not context.has_actions() or delivery.all_delivered(context.working):
+    if not context.has_actions():
+        return drain.Drained()
+    await look_ahead(context.commits, outbox=True)
+    if delivery.all_delivered(context.working):
         return drain.Drained()
     simulated = delivery.sendable(context.working) if wiring.simulate else []
     context.commits.note_simulated(simulated)  # with what planned them: no other drain may see them wait

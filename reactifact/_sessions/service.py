@@ -171,10 +171,9 @@ async def _drain_branch(
     drained: drain.Drained,
     resources: RuntimeResources | None,
 ) -> None:
-    line = await in_thread(rebase.load, database, session, branch, resources)
-    if line is None:
-        return  # deleted meanwhile
-    await drain.drain(Context.over(line, resources), dispatcher, options, drained)
+    context = await in_thread(rebase.opened, database, session, branch, resources)
+    if context is not None:  # else it was deleted meanwhile
+        await drain.drain(context, dispatcher, options, drained)
 
 
 # -- a ledger that is lost --

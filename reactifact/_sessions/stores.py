@@ -8,6 +8,7 @@ from typing import Any
 
 from .._context.context import Context
 from .._context.merge import copy_history
+from .._context.preload import look_ahead
 from .._context.push import publish
 from .._store._backends.document import DocumentBackend
 from .._store._backends.files import checked_path
@@ -24,6 +25,7 @@ from .._store.graph import first_parents, is_ancestor
 from .._store.ledger import Ledger
 from .._store.names import branch_ref, is_cut, is_ledger_ref, parse_ref, tag_ref
 from .._store.object_db import Database
+from .._store.objects import Oid
 from .._store.protocol import Durability as Durability
 from .._store.protocol import ObjectBackend, Prunable, Pruned, RefUpdate, scan_refs
 from ..errors import Contention, NotAStore, StaleSession, StoreError
@@ -98,6 +100,7 @@ async def save_as(
     if line.ref == ref and line.database is database:
         await publish(context)
         return
+    await look_ahead(context.commits)
     line.is_session = line.is_session or (is_session and line.record is None)
     context.commits.begin()
     context.commits.note_queue()
@@ -140,11 +143,8 @@ async def _attach(context: Context, session_id: str, branch: str) -> None:
     if context.commits.working.state is not line.state:
         context.commits.replace_line(line)
     ref = stored_ref(line.database, session_id, branch)
-    refs = await in_thread(line.database.backend.refs, ref)
-    held = refs.get(ref)
-    tip = line.seal()
-    assert tip is not None
-    if held is not None and not is_ancestor(line.objects, held, tip):
+    held, is_contained = await in_thread(_held, line.fork_off(line.branch), ref)
+    if not is_contained:
         raise StaleSession(
             f"branch {branch!r} of session {session_id!r} holds commits that this context does not "
             f"contain, and saving would lose them: load the branch and merge it first, delete it, "
@@ -155,6 +155,13 @@ async def _attach(context: Context, session_id: str, branch: str) -> None:
     if is_cut(ref) and (line.record.session, line.record.branch) != (session_id, branch):
         context.commits.commit_name()
     await publish(context)
+
+
+def _held(copy: Branch, ref: str) -> tuple[Oid | None, bool]:
+    """Return what a ref holds, and whether a line contains that."""
+    held = copy.database.backend.refs(ref).get(ref)
+    assert copy.tip is not None
+    return held, held is None or is_ancestor(copy.objects, held, copy.tip)
 
 
 def unsaved(context: Context) -> list[str]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from inspect import isawaitable
 from itertools import groupby, islice
 from typing import Any
+
+from anyio import from_thread
 
 from .._context import rebase
 from .._context.context import Context
@@ -32,7 +35,7 @@ from .._store.object_db import Database
 from .._store.objects import Oid
 from .._store.protocol import RefUpdate
 from ..errors import Contention, NameTaken, StaleSession, UnknownRevision
-from ..merging import Policy
+from ..merging import MergePreview, Policy
 from ..resources import RuntimeResources
 from ..threads import in_thread
 from . import stores
@@ -63,10 +66,10 @@ def named_state(database: Database, text: str, session: str | None = None) -> Oi
 
 async def loaded(database: Database, head: Head, resources: RuntimeResources | None = None) -> Context:
     """Return the context of a branch. Raises `UnknownRevision` when it was deleted meanwhile."""
-    line = await in_thread(rebase.load, database, head.session, head.branch, resources)
-    if line is None:
+    context = await in_thread(rebase.opened, database, head.session, head.branch, resources)
+    if context is None:
         raise UnknownRevision(f"{head.name} is no longer there: it was deleted just now")
-    return Context.over(line, resources)
+    return context
 
 
 # -- reading -------------------------------------------------------------------------------------
@@ -239,11 +242,27 @@ async def merge(
     `StaleSession`; nothing is written then.
     """
     before = target.head_id
-    target.merge(other, message=message, policy=policy, emit_events=emit_events)
+    take = partial(target.merge, other, message=message, policy=_on_loop(policy), emit_events=emit_events)
+    await in_thread(take)  # both contexts were opened for this, and nobody else has them
     await publish(target)
     if target.head_id == before:
         return None
     return await in_thread(_newest_merge, target.line.database, target.line.tip)
+
+
+async def preview(target: Context, other: Context, policy: Policy | None) -> MergePreview:
+    """Return what merging a context into another one would do."""
+    found = await in_thread(partial(target.merge, other, policy=_on_loop(policy), dry_run=True))
+    assert found is not None
+    return found
+
+
+def _on_loop(policy: Policy | None) -> Policy | None:
+    """Let a policy of the application be asked where its other code runs, while a thread merges."""
+    if not callable(policy):
+        return policy
+    asked = policy
+    return lambda detail: from_thread.run_sync(asked, detail)
 
 
 def _newest_merge(database: Database, tip: Oid | None) -> Entry | None:

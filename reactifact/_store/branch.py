@@ -286,6 +286,13 @@ class Branch:
         named = (*record.missing_ledgers, *([record.ledger] if record.ledger else []))
         return [oid for oid in named if not self.ledger.contains(oid)]
 
+    def read_ledger_ahead(self) -> None:
+        """Look for the commits of the ledger that the branch knew; what was found is remembered. Blocks."""
+        record = self.record
+        if record is not None and self.ledger.tip != record.ledger:
+            self.ledger.read_back(record.ledger)
+            self._missing(record)
+
     def missing_ledgers(self) -> list[Oid]:
         """Return the commits of the ledger that the branch knew and the ledger does not contain."""
         return [] if self.record is None else self._missing(self.record)

@@ -82,6 +82,7 @@ class CommitRecord:
         return typed(CommitRecord(**{name: record[name] for name in _FIELDS if name in record}))
 
 
+_LEDGER = '"kind":"ledger"'
 _FIELDS = tuple(f.name for f in fields(CommitRecord))
 
 
@@ -153,6 +154,10 @@ def read_record(objects: Objects, commit: Oid) -> CommitRecord | None:
     if found.record:
         if not is_sealed(found):
             return None  # carried along by an amend
+        if _LEDGER in found.record:
+            of_ledger = CommitRecord.decode(found.record.encode())
+            if of_ledger.kind == "ledger":
+                return of_ledger  # its tree names no format
         return CommitRecord.decode(current_record(objects, tree, found.record.encode()))
     entry = lookup(objects, tree, (BOOKKEEPING, RECORD_FILE))  # of format 1
     if entry is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache, total_ordering
@@ -25,10 +26,11 @@ from .names import ledger_ref
 from .object_db import Database, Objects, Staging, blob_entry
 from .objects import Oid, TreeEntry
 from .protocol import RefUpdate
-from .trees import Path, compare, lookup, subtree, update, walk
+from .trees import Path, compare, lookup, read_ahead, subtree, update, walk
 
 LEDGER_AUTHOR = "outbox"
 _ATTEMPTS = 8
+_EARLIER = 16  # how many commits one names, for those who read back
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +153,7 @@ class Ledger:
     _missing: dict[Oid, Oid | None] = field(
         init=False, default_factory=dict
     )  # looked for in vain, from which tip
+    _recorded: dict[Oid, Oid | None] = field(init=False, default_factory=dict)  # here, each with its parent
     _joined: list[Ledger] = field(init=False, default_factory=list)  # whose entries were taken over
 
     def __post_init__(self) -> None:
@@ -272,6 +275,8 @@ class Ledger:
             details["owed"] = call.owed
         if call.replaces:
             details["replaces"] = list(call.replaces)
+        if parent is not None and (earlier := self._earlier(parent, depth)):
+            details["earlier"] = earlier
         record = CommitRecord(
             change=call.change,
             kind="ledger",
@@ -288,6 +293,9 @@ class Ledger:
 
     def _stand_on(self, call: _Call, tip: Oid) -> None:
         before, self._tip = self._tip, tip
+        self._recorded[tip] = before
+        if len(self._recorded) > _EARLIER:
+            del self._recorded[next(iter(self._recorded))]
         self._calls.append(call)
         self._staged_tips.append(tip)
         self._contained |= {tip, *call.replaces, *([before] if before else [])}
@@ -365,6 +373,30 @@ class Ledger:
             raise missing
         return False
 
+    def read_ahead(self, ids: Iterable[str]) -> None:
+        """Bring what is known of some actions into the cache, and what recording of them needs. Blocks."""
+        tip = self._tip
+        if tip is not None:
+            require_kind(self.staged, tip, self.ref, is_ledger=True)
+            paths = [("ledger", *file_path(action_id)) for action_id in ids]
+            read_ahead(self.staged, (self.staged.commit(tip).tree, [("",), *paths]))
+
+    def read_back(self, known: Oid | None) -> None:
+        """Bring the commits since one into the cache, several in one read where one names them. Blocks."""
+        tip = self._tip
+        with suppress(MissingObject):  # whoever asks for what a shallow clone lacks is told
+            for oid in () if tip is None else graph.not_below(self.staged, tip, known):
+                self.staged.prefetch(require_record(self.staged, oid, self.ref).details.get("earlier", ()))
+
+    def _earlier(self, parent: Oid, depth: int) -> list[Oid]:
+        """Return the commits that one at a depth names, for `read_back`: those since the last that did."""
+        found: list[Oid] = []
+        oid: Oid | None = parent
+        while depth % _EARLIER == 0 and oid in self._recorded and len(found) < _EARLIER:
+            found.append(oid)
+            oid = self._recorded[oid]
+        return found
+
     def join(self, other: Ledger) -> None:
         """Know what `other` knows as well: its entries were taken over."""
         if other is not self:
@@ -426,13 +458,13 @@ class Ledger:
                 f"recorded anywhere: open the session anew if that was not meant"
             ) from error
 
-    def since(self, known: Oid | None, moment: str = "") -> list[LedgerEvent]:
-        """Return the deliveries recorded after commit `known`, the oldest first.
+    def since(self, known: Oid | None, moment: str = "", *, upto: Oid | None = None) -> list[LedgerEvent]:
+        """Return the deliveries recorded after commit `known`, the oldest first; `upto` an earlier tip.
 
         Where the ledger does not hold `known` (it was staged, and lost a race), those after `moment`.
         """
         with self._lock:
-            return self._between(self._tip, known, moment)
+            return self._between(upto or self._tip, known, moment)
 
     def _between(self, oid: Oid | None, known: Oid | None, moment: str = "") -> list[LedgerEvent]:
         events: list[LedgerEvent] = []

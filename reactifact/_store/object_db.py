@@ -328,6 +328,8 @@ class Staging:
         self.below = below
         self.objects: dict[Oid, GitObject] = {}
         self.trees: dict[Oid, Tree] = {}
+        self.ahead: Mapping[Oid, GitObject] = {}
+        """What was read for the step that is under way, whatever its size; the next one replaces it."""
         self._near: NearObjects | None = None
 
     @property
@@ -339,7 +341,7 @@ class Staging:
     @property
     def ground(self) -> Database | Staging:
         """What a staging on top of this one needs to ask: this one, or what is below where it is empty."""
-        return self if self.objects or self._near is not None else self.below
+        return self if self.objects or self.ahead or self._near is not None else self.below
 
     def put(self, kind: Kind, data: bytes) -> Oid:
         """Stage one object and return its id."""
@@ -364,8 +366,10 @@ class Staging:
 
     def _at_hand(self, oid: Oid) -> GitObject | None:
         found = self.objects.get(oid)
-        if found is None and self._near is not None:
-            found = self._near.get(oid)
+        if found is None:
+            found = self.ahead.get(oid)
+            if found is None and self._near is not None:
+                found = self._near.get(oid)
         return found
 
     def hold(self, found: Mapping[Place, Oid], objects: Mapping[Oid, GitObject]) -> None:

@@ -6,7 +6,7 @@ update costs the depth of what it changes and a comparison the size of the diffe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from .object_db import Objects, Staging, Tree
 from .objects import TREE_MODE, Oid, TreeEntry
@@ -43,6 +43,45 @@ def walk(objects: Objects, root: Oid | None, base: Path = ()) -> Iterator[tuple[
             yield from walk(objects, entry.oid, (*base, name))
         else:
             yield (*base, name), entry.oid
+
+
+def read_ahead(objects: Objects, *wanted: tuple[Oid | None, Collection[Path]]) -> list[list[Oid]]:
+    """Bring what stands at paths below some roots into the cache, one read a level for all of them.
+
+    Returns the files that stand there, root by root. The empty path stands for all that is below. Blocks.
+    """
+    files: list[list[Oid]] = [[] for _ in wanted]
+    level = [
+        (number, TreeEntry(TREE_MODE, root), paths)
+        for number, (root, paths) in enumerate(wanted)
+        if root is not None and paths
+    ]
+    while level:
+        objects.prefetch({entry.oid for _, entry, _ in level})
+        below: list[tuple[int, TreeEntry, Collection[Path]]] = []
+        for number, entry, paths in level:
+            if entry.mode != TREE_MODE:
+                files[number].append(entry.oid)
+                continue
+            tree = objects.tree(entry.oid)
+            if () in paths:
+                below += [(number, one, ((),)) for one in tree.values()]
+                continue
+            deeper: dict[str, list[Path]] = {}
+            for path in paths:
+                deeper.setdefault(path[0], []).append(path[1:])
+            below += [(number, tree[name], rest) for name, rest in deeper.items() if name in tree]
+        level = below
+    return files
+
+
+def read_upper_levels(objects: Objects, roots: Iterable[Oid | None], most: int) -> None:
+    """Bring the trees below some roots into the cache, level by level while a level has at most `most`."""
+    level = {root for root in roots if root is not None}
+    while 0 < len(level) <= most:
+        objects.prefetch(level)
+        entries = [entry for oid in level for entry in objects.tree(oid).values()]
+        level = {entry.oid for entry in entries if entry.mode == TREE_MODE}
 
 
 def update(objects: Staging, root: Oid | None, edits: Edits) -> Oid | None:

@@ -112,6 +112,12 @@ class MergePlan:
         """Whether anything but the order of relations changes."""
         return bool(self.adopt or self.delete or self.combine or self.link or self.unlink)
 
+    def ids(self) -> set[str]:
+        """Return the ids of all artifacts that it changes, and of the sources of relations."""
+        named = [*self.adopt, *(one.result.stored for one in self.combine)]
+        ids = {stored.meta.id for stored in named if stored is not None}
+        return ids | {*self.delete, *self.edges, *(source for source, _, _ in [*self.link, *self.unlink])}
+
     def sort(self) -> None:
         """Put everything into an order that depends on the content alone."""
         self.adopt.sort(key=lambda stored: (stored.meta.sequence, stored.meta.id))
