@@ -12,8 +12,8 @@ from typing import Any, cast
 
 from ._store import canonical
 from ._store._backends.files import checked_path, make_folders, os_errors, remove, sync_folder, write_new
-from ._store._backends.git.backend import GitBackend
-from ._store._backends.kv import AppendBackend, FileKVBackend, InMemoryKVBackend, KVBackend
+from ._store._backends.git.backend import FileKVBackend, GitBackend
+from ._store._backends.kv import AppendBackend, InMemoryKVBackend, KVBackend
 from ._store._backends.sql.postgres import PostgreSQLKVBackend
 from ._store._backends.sql.sqlite import FileKind, SQLiteFile, SQLiteKVBackend
 from .errors import NoCheckpoint, NotAStore

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from ._context import rebase
 from ._context.context import Context
@@ -16,9 +17,8 @@ from ._context.preload import look_ahead
 from ._context.push import StoreLock, publish, run_lock
 from ._context.rebase import refresh
 from ._runtime.drain import Dispatcher, ErrorCallback, Options
-from ._sessions import service, stores
+from ._sessions import stores
 from ._sessions.stores import StoreLike, open_database
-from ._store._history.revset import find_head
 from ._store.branch import MAIN, Branch
 from ._store.names import branch_ref, encode_name
 from ._store.protocol import Durability, Pruned
@@ -26,6 +26,9 @@ from .errors import StoreError, add_note
 from .logging import get_logger
 from .resources import RuntimeResources
 from .threads import in_thread
+
+if TYPE_CHECKING:
+    from ._sessions import service
 
 __all__ = ["Session", "SessionStore"]
 
@@ -187,6 +190,8 @@ class SessionStore:
             context = await in_thread(rebase.opened, self.database, session_id, branch, resources)
             loaded = context is not None
             if context is None and branch != MAIN:
+                from ._store._history.revset import find_head
+
                 await in_thread(find_head, self.database, session_id, branch)  # it says what there is instead
             if context is None:
                 begin = partial(Branch.begin, self.database, session_id, MAIN, attached=True)
@@ -231,6 +236,8 @@ class SessionStore:
 
         A session with a branch that cannot be read is among them: opening it says why.
         """
+        from ._sessions import service
+
         return await in_thread(service.pending_sessions, self.database)
 
     async def drain(
@@ -259,6 +266,8 @@ class SessionStore:
             retry_failed=retry_failed,
             max_attempts=max_attempts,
         )
+        from ._sessions import service
+
         return await service.drain_store(self.database, dispatcher, options, resources=resources)
 
     async def rebuild_ledger(
@@ -270,6 +279,8 @@ class SessionStore:
         sent by the next drain, also where the lost ledger had it as sent. Nothing is changed where the
         ledger is complete. Raises `UnknownRevision` for no such session, `SessionBusy` beside a drain.
         """
+        from ._sessions import service
+
         return await service.rebuild_ledger(self.database, session_id, resources)
 
     async def prune(self, *, grace: float = 3600.0, rewrite: bool = False) -> Pruned:

@@ -82,6 +82,32 @@ async def _on_asyncio(function: Callable[[Unpack[Args]], T], *args: *Args) -> T:
     return call.result()
 
 
+def asyncio_loop() -> asyncio.AbstractEventLoop | None:
+    """Return asyncio's loop that runs the present code, `None` elsewhere."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+class at_once:  # noqa: N801 - reads as the verb of a with statement
+    """Hold a lock for an `async with`. One that is free is taken without a round of the event loop."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self, lock: anyio.Lock) -> None:
+        self._lock = lock
+
+    async def __aenter__(self) -> None:
+        try:
+            self._lock.acquire_nowait()
+        except anyio.WouldBlock:
+            await self._lock.acquire()
+
+    async def __aexit__(self, *_: object) -> None:
+        self._lock.release()
+
+
 def is_on_loop() -> bool:
     """Tell whether the present code runs on an event loop, which a blocking call would hold up."""
     try:

@@ -84,21 +84,22 @@ class Committer:
 
     def gather(self) -> Queue:
         """Move the events of direct changes into the queue, and return the queue."""
-        self._hear()
-        for event in self.working.events:
-            self.queue.append(event)
-        self.working.events = []
+        if self._unheard is not None:
+            self._hear(*self._unheard)
+        if self.working.events:
+            for event in self.working.events:
+                self.queue.append(event)
+            self.working.events = []
         return self.queue
 
-    def _hear(self) -> None:
+    def _hear(self, tip: Oid | None, record: CommitRecord) -> None:
         """Queue the deliveries that the loaded commit did not know; opening a branch leaves them unread."""
-        if self._unheard is not None:
-            found = delivery.missed(self.line, *self._unheard)
-            self._unheard = None  # only now: a read may fail, and is tried again
-            revision = self.queue.revision
-            for event, owed in found:
-                self.queue.append(event, owed)
-            self.queue.revision = revision  # nobody changed it: this is what was there to be read
+        found = delivery.missed(self.line, tip, record)
+        self._unheard = None  # only now: a read may fail, and is tried again
+        revision = self.queue.revision
+        for event, owed in found:
+            self.queue.append(event, owed)
+        self.queue.revision = revision  # nobody changed it: this is what was there to be read
 
     def folders_to_write(self) -> list[Path]:
         """Return the folders of the queue that noting what waits will write to."""

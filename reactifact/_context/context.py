@@ -7,7 +7,7 @@ versions), what branches and merges. The work is done by the modules beside it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 from pydantic import BaseModel
@@ -25,14 +25,18 @@ from ..merging import MergePreview, Policy
 from ..operations import Relation
 from ..resources import RuntimeResources
 from ..streaming import EventHub, EventQueue, ProgressEvent
+from ..threads import asyncio_loop
 from ..types.codec import dump
-from . import commit, delivery, document, reset, working_copy
+from . import commit, delivery, working_copy
 from . import history as past
 from . import preload as reading_ahead
 from . import view as views
 from .commit import Committer
 from .queue import Queue
 from .working_copy import WorkingCopy, current_scope
+
+if TYPE_CHECKING:
+    from .document import CheckpointLike
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -60,6 +64,7 @@ class Context:
     def _open(self, line: Branch, resources: RuntimeResources | None) -> None:
         self.resources = resources if resources is not None else RuntimeResources()
         self._publish_lock: anyio.Lock | None = None
+        self._loop: object = None  # asyncio's, that the lock was made on
         self.runner: str | None = None  # the run in progress on this context
         self.is_exclusive = False  # whether its session holds the branch's run lock for it
         self.commits = Committer(line, self.resources)
@@ -76,8 +81,9 @@ class Context:
 
         An event loop makes its own: a context may be used on one after another.
         """
-        if self._publish_lock is None or not self._publish_lock.locked():
-            self._publish_lock = anyio.Lock()
+        loop = asyncio_loop()
+        if self._publish_lock is None or not (self._publish_lock.locked() or (loop and loop is self._loop)):
+            self._publish_lock, self._loop = anyio.Lock(), loop
         return self._publish_lock
 
     def _view(self) -> WorkingCopy:
@@ -381,6 +387,8 @@ class Context:
                 f"context.checkout() was called while run {self.runner} is in progress, whose executions "
                 f"still read what it would drop: await the run first"
             )
+        from . import reset
+
         reset.checkout(self.commits, version)
 
     def compact(self, *, keep_commits: int, keep_versions: int | None = None) -> int:
@@ -391,11 +399,15 @@ class Context:
         negative number, `ProtectedBranch`, `StaleSession`.
         """
         self._refuse_to_move("compact")
+        from . import reset
+
         return reset.compact(self.commits, keep_commits, keep_versions)
 
     def log_commit(self, commit: Commit) -> None:
         """Append a commit whose changes were applied already; fills in its parent and its version."""
         self._refuse_to_move("log_commit")
+        from . import reset
+
         reset.log_commit(self.commits, commit)
 
     def artifact_version(self, id: str, version: int) -> past.ArtifactVersion | None:
@@ -490,6 +502,8 @@ class Context:
         Direct changes become a commit first, as with a save.
         """
         self._refuse_inside_an_execution("to_dict")
+        from . import document
+
         return document.to_dict(self.commits)
 
     @classmethod
@@ -498,20 +512,26 @@ class Context:
 
         Raises `NotAStore` for another dictionary, `FormatTooNew`, `StoreError` for a damaged one.
         """
+        from . import document
+
         return cls.over(document.line_of(data), resources)
 
-    async def save_checkpoint(self, place: document.CheckpointLike) -> None:
+    async def save_checkpoint(self, place: CheckpointLike) -> None:
         """Save `to_dict` at a path (one JSON file) or in a `CheckpointBackend`."""
+        from . import document
+
         await document.checkpoint(place).save(self.to_dict())
 
     @classmethod
     async def load_checkpoint(
-        cls, place: document.CheckpointLike, resources: RuntimeResources | None = None
+        cls, place: CheckpointLike, resources: RuntimeResources | None = None
     ) -> Context:
         """Return the context saved at a path or in a `CheckpointBackend`.
 
         Raises `NoCheckpoint` (a `ValueError`) when nothing was, and what `from_dict` raises.
         """
+        from . import document
+
         return cls.from_dict(await document.checkpoint(place).load(), resources)
 
     async def to_kv(self, backend: KVBackend, key: str) -> None:

@@ -17,10 +17,10 @@ from .._store._backends.kv import MemoryBackend
 from .._store._backends.locks import Ticket
 from .._store._history.rebase import follow
 from .._store.branch import Branch, new_change_id
-from .._store.protocol import HeldLock, Maintained, ObjectBackend
+from .._store.protocol import HeldLock, ObjectBackend
 from ..clock import Clock
 from ..errors import SessionBusy, StaleSession
-from ..threads import in_thread, short_call
+from ..threads import at_once, in_thread, short_call
 from .context import Context
 from .preload import look_ahead
 
@@ -35,7 +35,7 @@ async def publish(context: Context) -> None:
     """
     context.require_open()
     with CancelScope(shield=True):
-        async with context.publish_lock:
+        async with at_once(context.publish_lock):
             await look_ahead(context.commits)
             context.commits.note_queue()
             line = context.line
@@ -73,8 +73,9 @@ async def publish_ledger(context: Context) -> None:
 
 async def _maintain(line: Branch) -> None:
     database = line.database
-    if isinstance(database.backend, Maintained) and database.is_due(database.backend.needs_maintenance):
-        await in_thread(database.backend.maintain)
+    backend = database.maintained
+    if backend is not None and database.is_due(backend.needs_maintenance):
+        await in_thread(backend.maintain)
 
 
 def ensure_attached(context: Context) -> bool:

@@ -44,6 +44,13 @@ class QueueEntry:
             return True
         return bool(self.considered) and name not in self.considered
 
+    def is_asked_of_any(self, names: frozenset[str]) -> bool:
+        """Tell whether one of some agents is still to be asked, or owes the event an execution."""
+        if self.owed is None or not names.isdisjoint(self.owed):
+            return True
+        considered = self.considered
+        return bool(considered) and considered is not names and not names <= considered
+
 
 class Queue:
     """The events that wait on a line, over a stored tree and with the changes on top."""
@@ -87,13 +94,13 @@ class Queue:
         """
         self._read()
         names = frozenset(present)
-        if names != self._present:
+        if names is not self._present and names != self._present:
             self._unpark()
             self._present = names
         self._sort()
         waiting = list(self._entries.values())
         for entry in waiting:
-            if entry.owed and not any(entry.is_asked(name) for name in names):
+            if entry.owed and not entry.is_asked_of_any(names):
                 key = id(entry.event)
                 self._parked[key] = self._entries.pop(key)
                 self._absent.update(entry.owed)

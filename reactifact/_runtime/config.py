@@ -20,9 +20,9 @@ from ..budget import Budget
 from ..errors import ReactifactError, add_note, told
 from ..events import Event
 from ..logging import get_logger
-from .drain import Dispatcher, Drained, ErrorCallback, Options, interested
+from .drain import Dispatcher, Drained, ErrorCallback, Options
 from .execution import Result
-from .plan import Scheduler, renames
+from .plan import Roster, Scheduler, renames
 
 # -- what a runtime runs with: agents, policies, callbacks, and what follows from them alone --
 
@@ -98,6 +98,7 @@ class Wiring:
         self.dispatch_errors = dispatch_errors
         self.dispatch_concurrency = dispatch_concurrency
         self.simulate = simulate
+        self._roster: Roster | None = None
         self._hinted: set[str] = set()
         self._told_absent: set[str] = set()
 
@@ -108,6 +109,14 @@ class Wiring:
         renames([*self.agents, agent])
         self.agents.append(agent)
         self.context.line.is_watched = True  # from now on each event counts, of one kind or not
+
+    @property
+    def roster(self) -> Roster:
+        """The agents as the queue knows them."""
+        known = self._roster
+        if known is None or not known.is_of(self.agents):
+            known = self._roster = Roster(self.agents)
+        return known
 
     @property
     def saves_per_commit(self) -> bool:
@@ -123,7 +132,7 @@ class Wiring:
         """Return how the outbox is drained."""
         return Options(
             on_error=self.on_dispatch_error,
-            owed=interested(self.agents),
+            owed=self.roster.awaits_delivery,
             concurrency=self.dispatch_concurrency,
             simulate=self.simulate,
         )

@@ -20,15 +20,13 @@ from .._context.preload import look_ahead
 from .._context.push import StoreLock, drain_lock, publish_ledger
 from .._context.working_copy import WorkingCopy
 from .._store.ledger import LedgerEvent
-from ..agents import Agent
 from ..artifacts import Artifact
 from ..errors import IntentConflict, LockLost, TypeNotFoundError, UnreadablePayload, add_note, text_of, told
-from ..events import EventType
 from ..interrupt import PendingAction
 from ..logging import get_logger
-from ..threads import short_call
+from ..threads import at_once, short_call
 from ..types.registry import resolve, revision_of
-from .plan import Upcoming, named
+from .plan import Upcoming
 from .tasks import Function, run_all
 
 # -- whether what waiting actions rest on can be read, asked before the first of them is sent --
@@ -165,19 +163,6 @@ async def drain(
     return done
 
 
-def interested(agents: list[Agent]) -> list[str]:
-    """Return the agents that may react to a delivery; conditions are asked when it is matched."""
-    return [
-        name
-        for name, agent in named(agents)
-        if any(
-            trigger.event_type == EventType.ARTIFACT_UPDATED
-            and trigger.artifact_type in (None, PendingAction)
-            for trigger in agent.triggers or ()
-        )
-    ]
-
-
 class _Drainer:
     """One drain in progress."""
 
@@ -261,7 +246,7 @@ class _Drainer:
 
     async def _may_send(self, action: Artifact[PendingAction]) -> bool:
         """Tell whether the action is still ours to send: the lock is, and nobody else has sent it."""
-        async with self._looking:
+        async with at_once(self._looking):
             if self._lost is None:
                 try:
                     await self.look()

@@ -30,14 +30,13 @@ from .._undeclared import over
 from ..agents import Agent
 from ..artifacts import Encoded, encode
 from ..errors import IntentConflict
-from ..events import EventType
 from ..merging import CONFLICT
 from ..operations import Delete
 from ..produce import FunctionProduce, Produce
 from ..types.codec import decode_payload
 from ..types.registry import merge_function_of
 from .execution import Result, execute
-from .plan import Upcoming, Work, match, named, renames
+from .plan import Roster, Upcoming, Work, match
 from .steps import Steps
 from .tasks import Function, run_all
 
@@ -240,39 +239,26 @@ class Combined:
     runs_again: bool = False
 
 
-def plan(context: Context, agents: Sequence[Agent], known: Plan | None = None) -> Plan:
+def plan(context: Context, roster: Roster, known: Plan | None = None) -> Plan:
     """Match the queue against the state; reuse a plan that was made on exactly this state."""
-    if reacts_to_stale(agents):
+    if roster.reacts_to_stale:
         context.track_staleness()
     context.commits.commit_direct()
     queue = context.queue
-    if known is not None and known.key == _key(context, agents):
+    if known is not None and known.key == (context.line.change, queue.revision, roster):
         return known
-    queue.rename(renames(agents))
-    batch = queue.active(_names(agents))
+    queue.rename(roster.renames)
+    batch = queue.active(roster.names)
     if not batch:
-        return Plan([], [], _key(context, agents))
+        return Plan([], [], (context.line.change, queue.revision, roster))
     view = context.commits.new_view()
     view.is_tracking = True
     view.closed = (
         "a condition changed the context: it is asked while events are matched, and nobody applies what it "
         "changes; let a produce do it"
     )
-    work = match(context, view, agents, queue, batch)
-    return Plan(work, batch, _key(context, agents))
-
-
-def reacts_to_stale(agents: Sequence[Agent]) -> bool:
-    """Tell whether an agent is to be woken by what becomes stale."""
-    return any(t.event_type == EventType.ARTIFACT_STALE for a in agents for t in a.triggers or ())
-
-
-def _key(context: Context, agents: Sequence[Agent]) -> tuple[Any, ...]:
-    return context.line.change, context.queue.revision, *map(id, agents)
-
-
-def _names(agents: Sequence[Agent]) -> set[str]:
-    return {name for name, _ in named(agents)}
+    work = match(context, view, roster, queue, batch)
+    return Plan(work, batch, (context.line.change, context.queue.revision, roster))
 
 
 async def execute_all(
@@ -443,14 +429,12 @@ def _note(result: Result, labels: Labels, context: Context) -> CommitRecord:
     )
 
 
-def consume(
-    context: Context, agents: Sequence[Agent], batch: Sequence[QueueEntry], owed: Sequence[Work]
-) -> None:
+def consume(context: Context, roster: Roster, batch: Sequence[QueueEntry], owed: Sequence[Work]) -> None:
     """Take a batch off the queue; what was not done stays, owed to its agents alone.
 
     What is owed to an agent that is not there stays too, until it is.
     """
-    present, queue = _names(agents), context.queue
+    present, queue = roster.names, context.queue
     left = {id(entry): absent for entry in batch if (absent := owed_to_absent(entry, present))}
     for work in owed:
         for entry in work.entries:

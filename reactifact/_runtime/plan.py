@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
 from .._context.context import Context
@@ -18,7 +19,8 @@ from .._context.working_copy import Scope, WorkingCopy, entered
 from .._store.layout import ListingRecord
 from ..agents import Agent
 from ..commit import Read
-from ..events import Event
+from ..events import Event, EventType
+from ..interrupt import PendingAction
 from ..triggers import Trigger
 
 # -- which agents run on which events: matching a queue against a state --
@@ -79,23 +81,74 @@ def renames(agents: Sequence[Agent]) -> dict[str, str]:
     return found
 
 
+class Roster:
+    """Agents as the queue knows them, and which of them an event may wake: looked through once for a kind."""
+
+    def __init__(self, agents: Sequence[Agent]) -> None:
+        self._facts = _facts(agents)
+        self._agents = agents
+        self._asked: dict[tuple[EventType, object], list[tuple[str, Agent]]] = {}
+        self.ordered = named(agents)
+        self.names = frozenset(name for name, _ in self.ordered)
+        self.renames = renames(agents)
+        triggers = [trigger for agent in agents for trigger in agent.triggers or ()]
+        self.reacts_to_stale = any(t.event_type == EventType.ARTIFACT_STALE for t in triggers)
+
+    def is_of(self, agents: Sequence[Agent]) -> bool:
+        """Tell whether these are the agents, and none of them was changed."""
+        return self._agents is agents and self._facts == _facts(agents)
+
+    def asked(self, kind: EventType, model: object) -> list[tuple[str, Agent]]:
+        """Return, in the order they are asked, the agents that an event of a kind on a type may wake."""
+        found = self._asked.get((kind, model))
+        if found is None:
+            if len(self._asked) >= _KINDS:
+                self._asked.clear()
+            found = [pair for pair in self.ordered if _may_wake(pair[1], kind, model)]
+            self._asked[kind, model] = found
+        return found
+
+    @property
+    def awaits_delivery(self) -> list[str]:
+        """The agents that may react to a delivery; conditions are asked when it is matched."""
+        return [name for name, _ in self.asked(EventType.ARTIFACT_UPDATED, PendingAction)]
+
+
+_KINDS = 1_024
+_FACTS = attrgetter("name", "priority", "aliases")
+
+
+def _facts(agents: Sequence[Agent]) -> list[object]:
+    return [*agents, *map(_FACTS, agents), *[tuple(agent.triggers or ()) for agent in agents]]
+
+
+def _may_wake(agent: Agent, kind: EventType, model: object) -> bool:
+    """Tell whether an agent is to be asked: one that matches events in a way of its own always is."""
+    if type(agent).matching_triggers is not Agent.matching_triggers:
+        return True
+    return any(
+        (trigger.event_type == kind and (trigger.artifact_type is None or trigger.artifact_type is model))
+        or type(trigger).matches is not Trigger.matches
+        for trigger in agent.triggers or ()
+    )
+
+
 def match(
-    context: Context, view: WorkingCopy, agents: Sequence[Agent], queue: Queue, batch: Sequence[QueueEntry]
+    context: Context, view: WorkingCopy, roster: Roster, queue: Queue, batch: Sequence[QueueEntry]
 ) -> list[Work]:
     """Match the events of a batch; note in the queue which agents each owes; return the work.
 
     An entry that was matched before is asked only for the agents it owes and for those that were
     not there then. Conditions see the state of `view`; what they read is noted on the work.
     """
-    ordered = named(agents)
-    names = frozenset(name for name, _ in ordered)
+    names = roster.names
     plain: list[Work] = []
     debounced = _Debounced()
     scope = Scope(context, view)
     with entered(scope):
         for entry in batch:
             owed = []
-            for name, agent in ordered:
+            for name, agent in roster.asked(entry.event.type, entry.event.artifact_type):
                 if not entry.is_asked(name):
                     continue
                 view.reads, view.listings = {}, {}
@@ -116,7 +169,7 @@ def match(
                 debounced.add(work, found)
             absent = [name for name in entry.owed or () if name not in names]
             queue.owe(entry, owed + absent)
-            entry.considered |= names
+            entry.considered = names if entry.considered <= names else entry.considered | names
     return sorted([*plain, *debounced.work()], key=lambda work: work.agent.priority)
 
 

@@ -25,7 +25,7 @@ from ..logging import bind, get_logger
 from . import drain, generation
 from .config import RunInfo, Wiring
 from .execution import Result
-from .plan import named, scheduled
+from .plan import scheduled
 from .steps import Steps
 
 log = get_logger("reactifact.runtime")
@@ -128,9 +128,9 @@ class Turn:
         """Deliver what waits, without a generation."""
         wiring, context = self.wiring, self.context
         await self._look_ahead()
-        generation.plan(context, wiring.agents)
+        generation.plan(context, wiring.roster)
         drained = await self._deliver()
-        generation.plan(context, wiring.agents)
+        generation.plan(context, wiring.roster)
         if drained.tried and wiring.session is not None:
             await wiring.session.save()
         self.outcome = RunOutcome.COMPLETED
@@ -146,16 +146,12 @@ class Turn:
 
     def _owes_runs(self) -> bool:
         """Whether some event waits for an execution, as far as it has been matched."""
-        present = self._present()
+        present = self.wiring.roster.names
         waiting = self.context.queue.active(present)
         return any(entry.owed is None or any(name in present for name in entry.owed) for entry in waiting)
 
-    def _present(self) -> set[str]:
-        """The names under which the queue knows the agents that are there."""
-        return {name for name, _ in named(self.wiring.agents)}
-
     def _has_work(self) -> bool:
-        present = self._present()
+        present = self.wiring.roster.names
         if any(not generation.owed_to_absent(entry, present) for entry in self.context.queue.active(present)):
             return True
         return self._delivers_now and bool(delivery.sendable(self.context.working))
@@ -170,7 +166,7 @@ class Turn:
         wiring, context = self.wiring, self.context
         wiring.warn_without_dispatcher()
         await self._look_ahead()
-        planned = generation.plan(context, wiring.agents, self.known)
+        planned = generation.plan(context, wiring.roster, self.known)
         self.known = None
         before = self.runs
         if planned.work:
@@ -181,9 +177,9 @@ class Turn:
             await self._execute(planned)
         else:
             self.unmatched += sum(e.event.artifact_type is not PendingAction for e in planned.batch)
-            generation.consume(context, wiring.agents, planned.batch, [])
+            generation.consume(context, wiring.roster, planned.batch, [])
         errors = await self._deliver() if self._delivers_now else None
-        self.known = generation.plan(context, wiring.agents, self.known)
+        self.known = generation.plan(context, wiring.roster, self.known)
         await self._save()
         if errors is not None:
             wiring.raise_undelivered(errors)
@@ -193,7 +189,7 @@ class Turn:
         """Read what the next plan looks up."""
         commits = self.context.commits
         if commits.is_remote:
-            await look_ahead(commits, queue=True, stale=generation.reacts_to_stale(self.wiring.agents))
+            await look_ahead(commits, queue=True, stale=self.wiring.roster.reacts_to_stale)
 
     async def _look_at_patches(self) -> None:
         """Read what committing the results looks up."""
@@ -240,8 +236,8 @@ class Turn:
                 steps.hold([r for r in self._running.finished if r.error is None])
             raise
         self.committed = self.runs
-        generation.consume(context, wiring.agents, planned.batch, [*again, *self._running.not_started])
-        self.known = generation.plan(context, wiring.agents)  # the commit says what is owed
+        generation.consume(context, wiring.roster, planned.batch, [*again, *self._running.not_started])
+        self.known = generation.plan(context, wiring.roster)  # the commit says what is owed
         extra = {"generation": self.iterations, "runs": len(combined)}
         log.debug("generation committed", extra=extra)
 

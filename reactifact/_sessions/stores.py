@@ -10,15 +10,10 @@ from .._context.context import Context
 from .._context.merge import copy_history
 from .._context.preload import look_ahead
 from .._context.push import publish
-from .._store._backends.document import DocumentBackend
 from .._store._backends.files import checked_path
-from .._store._backends.git.backend import GitBackend
 from .._store._backends.kv import KVBackend
-from .._store._backends.sql.postgres import PostgreSQLKVBackend
-from .._store._backends.sql.sqlite import SQLiteKVBackend
 from .._store._history.oplog import operations_ref
 from .._store._history.rebase import settle_fork
-from .._store._history.squash import require_free
 from .._store.branch import MAIN, Branch, stored_ref
 from .._store.commits import require_record
 from .._store.graph import first_parents, is_ancestor
@@ -67,6 +62,8 @@ def open_database(
     if isinstance(store, ObjectBackend):
         return Database(store)
     if isinstance(store, KVBackend):
+        from .._store._backends.document import DocumentBackend
+
         return Database(DocumentBackend(store))
     if not isinstance(store, str | os.PathLike):
         hint = "; give its `database`" if isinstance(getattr(store, "database", None), Database) else ""
@@ -75,12 +72,22 @@ def open_database(
     path = os.fspath(store) if is_dsn(store) else checked_path(store)
     if not path:
         raise NotAStore("an empty text does not name a store: give a path or a DSN")
-    kind: type[GitBackend] | type[SQLiteKVBackend] | type[PostgreSQLKVBackend] = GitBackend
-    if is_dsn(store):
-        kind = PostgreSQLKVBackend
-    elif os.fsdecode(path).endswith(_SQLITE_SUFFIXES):
-        kind = SQLiteKVBackend
-    return Database(kind(path, durability=durability, create=create, read_only=read_only))
+    return Database(_kind_of(path)(path, durability=durability, create=create, read_only=read_only))
+
+
+def _kind_of(path: StoreLike) -> Any:
+    """Return the class of the store at a place; the others, and what they need, are not imported."""
+    if is_dsn(path):
+        from .._store._backends.sql.postgres import PostgreSQLKVBackend
+
+        return PostgreSQLKVBackend
+    if os.fsdecode(path).endswith(_SQLITE_SUFFIXES):
+        from .._store._backends.sql.sqlite import SQLiteKVBackend
+
+        return SQLiteKVBackend
+    from .._store._backends.git.backend import GitBackend
+
+    return GitBackend
 
 
 def is_dsn(store: StoreLike) -> bool:
@@ -217,6 +224,8 @@ def delete_session(database: Database, session_id: str) -> None:
         refs.update(backend.refs(operations_ref(session_id)))
         if not refs:
             return
+        from .._store._history.squash import require_free
+
         require_free(database, "delete", {n: oid for n, oid in refs.items() if parse_ref(n)})
         # The ledger last: what a deletion that was cut short left must not be sent once more.
         last = sorted(refs, key=lambda name: (is_ledger_ref(name), name))

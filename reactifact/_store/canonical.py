@@ -108,7 +108,7 @@ def _text(value: Any, depth: int) -> str:
 def _object(value: dict[Any, Any], depth: int) -> str:
     if not value:
         return "{}"
-    level = _level(depth)
+    level = _LEVELS[depth] if depth < len(_LEVELS) else _Plain(depth)
     nested = False
     for key, item in value.items():
         if not isinstance(key, str):
@@ -117,22 +117,22 @@ def _object(value: dict[Any, Any], depth: int) -> str:
             nested = True
     if not nested and len(value) > _FEW:
         return f"{{{level.inner}{level.encode(value)[1:-1]}{level.outer}}}"
-    parts = [f"{encode_basestring(key)}: {_text(value[key], depth + 1)}" for key in sorted(value)]
+    parts = []
+    for key in sorted(value):
+        item = value[key]
+        text = encode_basestring(item) if type(item) is str else _text(item, depth + 1)
+        parts.append(f"{encode_basestring(key)}: {text}")
     return f"{{{level.inner}{level.separator.join(parts)}{level.outer}}}"
 
 
 def _array(value: list[Any] | tuple[Any, ...], depth: int) -> str:
     if not value:
         return "[]"
-    level = _level(depth)
+    level = _LEVELS[depth] if depth < len(_LEVELS) else _Plain(depth)
     if len(value) > _FEW and not any(isinstance(item, _CONTAINERS) for item in value):
         return f"[{level.inner}{level.encode(value)[1:-1]}{level.outer}]"
-    parts = [_text(item, depth + 1) for item in value]
+    parts = [encode_basestring(item) if type(item) is str else _text(item, depth + 1) for item in value]
     return f"[{level.inner}{level.separator.join(parts)}{level.outer}]"
-
-
-def _level(depth: int) -> _Plain:
-    return _LEVELS[depth] if depth < len(_LEVELS) else _Plain(depth)
 
 
 def _refuse_constant(name: str) -> NoReturn:

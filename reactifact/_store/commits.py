@@ -19,7 +19,7 @@ from ..errors import DamagedRef, NotAdopted, StoreError
 from . import canonical
 from .canonical import refusing_damage, typed
 from .layout import ATTRIBUTES, BOOKKEEPING, Roots, Waiting
-from .migrations import FORMAT_FILE, RECORD_FILE, current_record, current_tree, format_file
+from .migrations import FORMAT_FILE, RECORD_FILE, current_record, current_tree, format_file, is_current
 from .names import is_ledger_ref
 from .object_db import Objects, Staging, blob_entry
 from .objects import TREE_MODE, CommitObject, Oid, Signature, TreeEntry
@@ -154,10 +154,10 @@ def read_record(objects: Objects, commit: Oid) -> CommitRecord | None:
     if found.record:
         if not is_sealed(found):
             return None  # carried along by an amend
-        if _LEDGER in found.record:
-            of_ledger = CommitRecord.decode(found.record.encode())
-            if of_ledger.kind == "ledger":
-                return of_ledger  # its tree names no format
+        if _LEDGER in found.record and (of_ledger := _in_header(found.record)).kind == "ledger":
+            return of_ledger  # its tree names no format
+        if is_current(objects, tree):
+            return _in_header(found.record)
         return CommitRecord.decode(current_record(objects, tree, found.record.encode()))
     entry = lookup(objects, tree, (BOOKKEEPING, RECORD_FILE))  # of format 1
     if entry is not None:
@@ -169,6 +169,16 @@ def read_record(objects: Objects, commit: Oid) -> CommitRecord | None:
     except StoreError:
         return None  # somebody else's file of that name
     return record if record is not None and record.kind == "ledger" else None
+
+
+def earlier_record(objects: Objects, commit: Oid) -> CommitRecord | None:
+    """Return the record of a commit on which one stands that was read: what it says of its format is right.
+
+    A record in a header is in today's format, or in a later one, and nothing earlier is on top of that. So
+    its trees are not looked at.
+    """
+    found = objects.commit(commit)
+    return _in_header(found.record) if found.record and is_sealed(found) else read_record(objects, commit)
 
 
 def nearest_record(objects: Objects, commit: Oid) -> CommitRecord | None:
@@ -190,23 +200,42 @@ def own_record(objects: Objects, commit: Oid) -> CommitRecord | None:
     is somebody's own unless the message alone is another. In format 1, which kept it in the tree, the
     trailer in the message tells a commit made by hand on a checkout.
     """
-    record = read_record(objects, commit)
-    if objects.commit(commit).record:
+    record, found = read_record(objects, commit), objects.commit(commit)
+    if found.record:
         return record
-    if record is None or f"\nChange-Id: {safe_text(record.change)}\n" not in objects.commit(commit).message:
+    if record is None or f"\nChange-Id: {safe_text(record.change)}\n" not in found.message:
         return None
     return record
 
 
+_DECODED = 64  # headers of the commits looked at last; each may be as large as what its commit did
+
+
+@lru_cache(maxsize=_DECODED)
+def _in_header(header: str) -> CommitRecord:
+    return _decoded(header.encode())
+
+
 @refusing_damage("the record of a commit")
-def _said(data: bytes) -> dict[str, Any]:
+def _decoded(data: bytes) -> CommitRecord:
+    said = _said(data.decode())
+    return typed(CommitRecord(**{name: said[name] for name in _FIELDS if name in said}))
+
+
+@lru_cache(maxsize=_DECODED)
+def _said(header: str) -> Mapping[str, Any]:
+    return _plain(header.encode())
+
+
+@refusing_damage("the record of a commit")
+def _plain(data: bytes) -> dict[str, Any]:
     record: Any = canonical.decode(data)
     return {**record, "tree": record["tree"], "parents": record.get("parents", [])}
 
 
 def is_sealed(commit: CommitObject) -> bool:
     """Tell whether the header of a commit is about exactly its tree and its parents. Raises `StoreError`."""
-    said = _said(commit.record.encode())
+    said = _said(commit.record)
     return bool(said["tree"] == commit.tree and said["parents"] == list(commit.parents))
 
 
@@ -215,7 +244,7 @@ def before_amend(objects: Objects, commit: CommitObject) -> CommitObject | None:
     if not commit.record:
         return None
     try:
-        said = _said(commit.record.encode())
+        said = _said(commit.record)
         if said["tree"] == commit.tree or said["parents"] != list(commit.parents):
             return None
         objects.tree(said["tree"])
@@ -235,7 +264,7 @@ def before_amend(objects: Objects, commit: CommitObject) -> CommitObject | None:
 def said_state(commit: CommitObject) -> str | None:
     """Return the `State` that a commit says of itself, in its header, or in its message in format 1."""
     if commit.record:
-        return _said(commit.record.encode()).get("state")
+        return _said(commit.record).get("state")
     _, found, rest = commit.message.rpartition("\nState: ")
     return rest.partition("\n")[0] if found else None
 

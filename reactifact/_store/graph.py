@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from ..errors import MissingObject
-from .commits import CommitRecord, nearest_record, own_record, read_record
+from .commits import CommitRecord, earlier_record, nearest_record, own_record, read_record
 from .layout import BOOKKEEPING
 from .migrations import current_tree
 from .object_db import Objects
@@ -183,8 +183,9 @@ def joined_compactions(lists: Iterable[list[str]]) -> list[str]:
 
 def first_parents(objects: Objects, head: Oid | None) -> Iterator[tuple[Oid, CommitRecord | None]]:
     """Yield the commits of a branch's own line, the newest first."""
+    newest = head
     while head is not None:
-        yield head, read_record(objects, head)
+        yield head, read_record(objects, head) if head == newest else earlier_record(objects, head)
         parents = objects.commit(head).parents
         head = parents[0] if parents else None
 

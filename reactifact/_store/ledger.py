@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from functools import lru_cache, total_ordering
 from typing import Any
@@ -30,6 +30,7 @@ from .trees import Path, compare, lookup, read_ahead, subtree, update, walk
 
 LEDGER_AUTHOR = "outbox"
 _ATTEMPTS = 8
+_LOOKED_AT = 4_096  # entries that are kept as they are at a tip
 _EARLIER = 16  # how many commits one names, for those who read back
 
 
@@ -51,7 +52,7 @@ class LedgerEntry:
 
     def encode(self) -> bytes:
         """Return the bytes of the ledger file."""
-        record = asdict(self)
+        record = {name: getattr(self, name) for name in _ENTRY}
         record["refused"] = list(self.refused)
         record["rearmed"] = self.rearmed or None
         return canonical.encode({k: v for k, v in record.items() if v not in (None, [])})
@@ -64,6 +65,9 @@ class LedgerEntry:
         record: Any = canonical.decode(data)
         record["refused"] = tuple(record.get("refused", ()))
         return typed(LedgerEntry(**record))
+
+
+_ENTRY = tuple(f.name for f in fields(LedgerEntry))
 
 
 def joined(ours: LedgerEntry | None, theirs: LedgerEntry | None) -> LedgerEntry | None:
@@ -153,6 +157,8 @@ class Ledger:
     _missing: dict[Oid, Oid | None] = field(
         init=False, default_factory=dict
     )  # looked for in vain, from which tip
+    _looked_at: tuple[Oid | None, dict[str, LedgerEntry | None]] = field(init=False, default=(None, {}))
+    _rooted: tuple[Oid | None, Oid | None] = field(init=False, default=(None, None))  # a tip and its entries
     _recorded: dict[Oid, Oid | None] = field(init=False, default_factory=dict)  # here, each with its parent
     _joined: list[Ledger] = field(init=False, default_factory=list)  # whose entries were taken over
 
@@ -205,8 +211,16 @@ class Ledger:
     def entry(self, action_id: str) -> LedgerEntry | None:
         """Return what is known of an action, or `None`."""
         with self._lock:
-            found = lookup(self.staged, self._root(), file_path(action_id))
-            return None if found is None else LedgerEntry.decode(self.staged.read(found.oid).data)
+            if self._looked_at[0] != self._tip:
+                self._looked_at = self._tip, {}
+            known = self._looked_at[1]
+            if action_id not in known:
+                found = lookup(self.staged, self._root(), file_path(action_id))
+                entry = None if found is None else LedgerEntry.decode(self.staged.read(found.oid).data)
+                if len(known) >= _LOOKED_AT:
+                    known.clear()
+                known[action_id] = entry
+            return known[action_id]
 
     def entries(self) -> Iterator[LedgerEntry]:
         """Yield every entry, as they are when the first is asked for."""
@@ -490,10 +504,11 @@ class Ledger:
         return events[::-1]
 
     def _root(self) -> Oid | None:
-        if self._tip is None:
-            return None
-        require_kind(self.staged, self._tip, self.ref, is_ledger=True)
-        return entries_of(self.staged, self._tip)
+        tip = self._tip
+        if tip is not None and self._rooted[0] != tip:
+            require_kind(self.staged, tip, self.ref, is_ledger=True)
+            self._rooted = tip, entries_of(self.staged, tip)
+        return None if tip is None else self._rooted[1]
 
 
 # -- two ledgers of one session as one --

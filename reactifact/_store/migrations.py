@@ -75,6 +75,11 @@ def format_file(version: int = FORMAT_VERSION) -> bytes:
 _TODAYS = object_id("blob", format_file())
 
 
+def is_current(objects: Objects, tree: Oid) -> bool:
+    """Tell whether a tree is in today's format. Raises `FormatTooNew`."""
+    return _format_of(objects, tree, "this state") == FORMAT_VERSION
+
+
 def current_record(objects: Objects, tree: Oid, data: bytes) -> bytes:
     """Return the bytes of a `commit.json`, which stands in `tree`, in today's format.
 

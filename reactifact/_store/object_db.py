@@ -30,7 +30,7 @@ from .objects import (
     parse_tree,
     tag_target,
 )
-from .protocol import ObjectBackend, RefUpdate
+from .protocol import Maintained, ObjectBackend, RefUpdate
 
 # -- stored objects that are kept at hand because somebody asked for them ahead --
 
@@ -195,6 +195,7 @@ class Database:
 
     def __init__(self, backend: ObjectBackend) -> None:
         self.backend = backend
+        self.maintained = backend if isinstance(backend, Maintained) else None
         self.protection = Protection()
         self.made = Derived()
         self.loop_reads = 0
@@ -346,7 +347,7 @@ class Staging:
     def put(self, kind: Kind, data: bytes) -> Oid:
         """Stage one object and return its id."""
         oid = object_id(kind, data)
-        self.objects[oid] = GitObject(kind, data)
+        self.objects[oid] = tuple.__new__(GitObject, (kind, data))  # its own constructor is Python
         return oid
 
     def put_tree(self, entries: Tree) -> Oid:
@@ -361,8 +362,13 @@ class Staging:
 
     def read(self, oid: Oid) -> GitObject:
         """Return one object, staged or stored. Raises `MissingObject`."""
-        found = self._at_hand(oid)
-        return found if found is not None else self.below.read(oid)
+        at: Database | Staging = self
+        while isinstance(at, Staging):
+            found = at._at_hand(oid)
+            if found is not None:
+                return found
+            at = at.below
+        return at.read(oid)
 
     def _at_hand(self, oid: Oid) -> GitObject | None:
         found = self.objects.get(oid)
@@ -394,14 +400,18 @@ class Staging:
 
     def tree(self, oid: Oid) -> Tree:
         """Return a parsed tree, staged or stored. Raises `MissingObject`."""
-        found = self.trees.get(oid)
-        if found is not None:
-            return found
-        raw = self.objects.get(oid)
-        if raw is not None:
-            return tree_of(oid, raw)
-        near = None if self._near is None else self._near.tree(oid)
-        return near if near is not None else self.below.tree(oid)
+        at: Database | Staging = self
+        while isinstance(at, Staging):
+            found = at.trees.get(oid)
+            if found is not None:
+                return found
+            raw = at.objects.get(oid)
+            if raw is not None:
+                return tree_of(oid, raw)
+            if at._near is not None and (near := at._near.tree(oid)) is not None:
+                return near
+            at = at.below
+        return at.tree(oid)
 
     def commit(self, oid: Oid) -> CommitObject:
         """Return a parsed commit, staged or stored. Raises `MissingObject`."""
@@ -470,4 +480,4 @@ class Staging:
 
 def blob_entry(oid: Oid) -> TreeEntry:
     """Return the tree entry of an ordinary file."""
-    return TreeEntry(BLOB_MODE, oid)
+    return tuple.__new__(TreeEntry, (BLOB_MODE, oid))

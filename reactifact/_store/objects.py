@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import itemgetter
 from typing import Literal, NamedTuple
 
 from ..errors import ObjectTooLarge, StoreError
@@ -27,6 +28,7 @@ _OID = re.compile(r"[0-9a-f]{40}")
 _TAGGED = re.compile(rb"object ([0-9a-f]{40})\n")
 _SECONDS = re.compile(r"-?[0-9]{1,15}")  # git itself takes anything else for 0
 _SUBMODULE_MODE = 0o160000
+_LINE = itemgetter(1)
 _OVERHEAD = 400  # bytes that an object takes beyond its content: its id, its place, Python's headers
 
 
@@ -106,9 +108,10 @@ def encode_tree(entries: Mapping[str, TreeEntry]) -> bytes:
     ordered = []
     for name, (mode, oid) in entries.items():
         raw = name.encode("utf-8", "surrogateescape")  # one of another program's may not be UTF-8
-        ordered.append((raw + b"/" if mode == TREE_MODE else raw, mode, raw, oid))
+        line = b"%o %b\0%b" % (mode, raw, bytes.fromhex(oid))
+        ordered.append((raw + b"/" if mode == TREE_MODE else raw, line))
     ordered.sort()
-    return b"".join([b"%o %b\0%b" % (mode, raw, bytes.fromhex(oid)) for _, mode, raw, oid in ordered])
+    return b"".join(map(_LINE, ordered))
 
 
 def parse_tree(data: bytes) -> dict[str, TreeEntry]:

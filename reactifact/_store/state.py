@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from .canonical import content_hash
@@ -197,6 +198,14 @@ class _Seen(NamedTuple):
     versions: dict[str, Stored | None]  # `None`: there is none
 
 
+class _Expected(NamedTuple):
+    """The intents of one subtree of the outbox, all of them."""
+
+    outbox: Oid | None
+    intents: dict[str, Intent]
+
+
+_PLANNED = attrgetter("sequence", "action_id")
 _SEEN = 4_096  # how many are kept
 _UNSEEN: Any = object()
 
@@ -238,6 +247,7 @@ class State:
         self._reading: set[str] = set()  # of what has changed, all that may have read something
         self._seen = _Seen(roots.meta, {})
         self._linked = _Linked((), set())
+        self._expected = _Expected(None, {})
 
     def twin(self) -> State:
         """Return another state on the same subtrees, with objects of its own on top."""
@@ -245,6 +255,7 @@ class State:
         twin = State(Staging(below), self.roots, self.next_sequence, self.indexes)
         if self._seen.meta == self.roots.meta:
             twin._seen = self._seen
+        twin._expected = self._expected
         return twin
 
     # -- artifacts ---------------------------------------------------------------------------
@@ -458,17 +469,21 @@ class State:
         """Return what the branch waits for under an action's id, or `None`."""
         if action_id in self.intents:
             return self.intents[action_id]
+        if self._expected.outbox == self.roots.outbox:
+            return self._expected.intents.get(action_id)
         entry = lookup(self.objects, self.roots.outbox, file_path(action_id))
         return None if entry is None else Intent.decode(self.objects.read(entry.oid).data)
 
     def waiting(self) -> list[Intent]:
         """Return all intents this branch waits for, in the order they were planned."""
-        stored = [
-            Intent.decode(self.objects.read(oid).data) for _, oid in walk(self.objects, self.roots.outbox)
-        ]
-        found = [intent for intent in stored if intent.action_id not in self.intents]
-        found += [intent for intent in self.intents.values() if intent is not None]
-        return sorted(found, key=lambda intent: (intent.sequence, intent.action_id))
+        if self._expected.outbox != self.roots.outbox:
+            stored = {}
+            for _, oid in walk(self.objects, self.roots.outbox):
+                intent = Intent.decode(self.objects.read(oid).data)
+                stored[intent.action_id] = intent
+            self._expected = _Expected(self.roots.outbox, stored)
+        known = {**self._expected.intents, **self.intents}
+        return sorted((intent for intent in known.values() if intent is not None), key=_PLANNED)
 
     def expect(self, intent: Intent) -> None:
         """Wait for a delivery."""

@@ -18,12 +18,18 @@ Edits = Mapping[Path, TreeEntry | None]
 
 def lookup(objects: Objects, root: Oid | None, path: Path) -> TreeEntry | None:
     """Return the entry at `path` below `root`, or `None`."""
-    entry = None if root is None else TreeEntry(TREE_MODE, root)
+    if root is None:
+        return None
+    entry: TreeEntry | None = None
     for name in path:
-        if entry is None or entry.mode != TREE_MODE:
+        if entry is not None:
+            if entry.mode != TREE_MODE:
+                return None
+            root = entry.oid
+        entry = objects.tree(root).get(name)
+        if entry is None:
             return None
-        entry = objects.tree(entry.oid).get(name)
-    return entry
+    return entry if path else TreeEntry(TREE_MODE, root)
 
 
 def subtree(objects: Objects, root: Oid | None, path: Path) -> Oid | None:
@@ -102,12 +108,18 @@ def update(objects: Staging, root: Oid | None, edits: Edits) -> Oid | None:
     old: Tree = objects.tree(root) if root is not None else {}
     entries = dict(old)
     for name, value in here.items():
-        _set(entries, name, value)
+        if value is None:
+            entries.pop(name, None)
+        else:
+            entries[name] = value
     for name, deeper in below.items():
         entry = entries.get(name)
         start = entry.oid if entry is not None and entry.mode == TREE_MODE else None
         oid = update(objects, start, deeper)
-        _set(entries, name, None if oid is None else TreeEntry(TREE_MODE, oid))
+        if oid is None:
+            entries.pop(name, None)
+        elif oid != start:
+            entries[name] = tuple.__new__(TreeEntry, (TREE_MODE, oid))
     if entries == old:
         return root
     return objects.put_tree(entries) if entries else None
@@ -132,10 +144,3 @@ def compare(
         right_blob = right.oid if right and right.mode != TREE_MODE else None
         if left_blob != right_blob:
             yield (*base, name), left_blob, right_blob
-
-
-def _set(entries: dict[str, TreeEntry], name: str, value: TreeEntry | None) -> None:
-    if value is None:
-        entries.pop(name, None)
-    else:
-        entries[name] = value

@@ -22,7 +22,7 @@ from .._sessions.service import line_at
 from .._sessions.stores import is_dsn, open_database
 from .._store._backends.bundle import BundleBackend, is_bundle
 from .._store._backends.files import address_kind
-from .._store._backends.kv import FileKVBackend
+from .._store._backends.git.backend import FileKVBackend
 from .._store._backends.sql.sqlite import SQLiteKVBackend
 from .._store._history.revset import (
     DamagedHead,

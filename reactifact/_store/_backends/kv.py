@@ -31,7 +31,6 @@ from ..protocol import (
     parent_names,
     taken,
 )
-from .git.backend import GitBackend
 from .locks import LockQueue, ThreadLock, ThreadLocks
 
 # -- the plan of a write that moves refs, for stores that move all of them or none --
@@ -275,10 +274,6 @@ class ObjectKVBackend(AppendBackend):
 
 class InMemoryKVBackend(MemoryBackend, ObjectKVBackend):
     """A store in the memory of this process."""
-
-
-class FileKVBackend(GitBackend, ObjectKVBackend):
-    """A bare git repository under its published name; `directory` is made on demand."""
 
 
 def _ref(key: str) -> str:

@@ -24,6 +24,7 @@ from ...protocol import (
     check_ref_name,
 )
 from ..files import checked_path, os_errors, remove
+from ..kv import ObjectKVBackend
 from ..locks import FileLock, LockFolder, LockQueue
 from .pack import build_pack, read_loose
 from .pack_folder import TRIGGER, CheckedIndexes, PackFolder, PackMerger, borrowed_folders
@@ -193,10 +194,29 @@ class GitBackend:
         Raises `MissingObject` for the first that is absent, `StoreError` for one that is damaged.
         """
         found: dict[Oid, GitObject] = {}
-        for oid in oids:
-            if oid not in found:
-                found[oid] = self._recent.get(oid) or self._read(oid)
+        absent = []
+        for oid in dict.fromkeys(oids):
+            recent = self._recent.get(oid)
+            if recent is None:
+                absent.append(oid)
+            else:
+                found[oid] = recent
+        if absent:
+            loose = self._has_loose(absent)
+            database = None if loose else self._open_database()
+            for oid in absent:
+                found[oid] = self._read(oid, loose=loose, database=database)
         return found
+
+    def _has_loose(self, oids: Sequence[Oid]) -> bool:
+        """Tell whether some objects may stand in files of their own: one look for all of them."""
+        try:
+            return not self._loose_folders().isdisjoint(oid[:2] for oid in oids)
+        except OSError:
+            return True  # whoever reads the objects says what is wrong
+
+    def _loose_folders(self) -> set[str]:
+        return {name for name in os.listdir(self._objects_path) if len(name) == 2}
 
     def refs(self, prefix: str = "refs/") -> dict[str, Oid]:
         """Return the refs whose full name starts with `prefix`, in order of name.
@@ -351,16 +371,19 @@ class GitBackend:
         finally:
             self._head.follow(moved)
 
-    def _read(self, oid: Oid) -> GitObject:
+    def _read(self, oid: Oid, *, loose: bool, database: pygit2.Odb | None) -> GitObject:
         check_oid(oid)
-        loose = read_loose(self._objects_path, oid, self._location, self._max_object)
-        if loose is not None:
-            return loose
+        found = read_loose(self._objects_path, oid, self._location, self._max_object) if loose else None
+        if found is not None:
+            return found
         kind: int
         try:
-            kind, data = self._read_from(self._open_database(), oid)
+            kind, data = self._read_from(database or self._open_database(), oid)
         except _LIBGIT2_ERRORS:
             # Packs vanish when git, or another of us, repacks: look again with fresh eyes, once.
+            found = None if loose else read_loose(self._objects_path, oid, self._location, self._max_object)
+            if found is not None:
+                return found
             kind, data = self._read_again(oid)
         return GitObject(_KINDS[kind], data)
 
@@ -416,3 +439,7 @@ class GitBackend:
         small = len(self._merger.small_packs())
         with self._mutex:
             self._small_packs = small
+
+
+class FileKVBackend(GitBackend, ObjectKVBackend):
+    """A bare git repository under its published name; `directory` is made on demand."""

@@ -11,7 +11,8 @@ from support import git
 
 from reactifact._store._backends.bundle import DamagedPack, unpack
 from reactifact._store._backends.git.backend import GitBackend
-from reactifact._store.objects import GitObject
+from reactifact._store.objects import GitObject, object_id
+from reactifact._store.protocol import RefUpdate
 from reactifact.errors import MissingObject, StoreError
 
 
@@ -77,3 +78,19 @@ def test_a_pack_with_deltas_of_both_kinds_is_unpacked(path: Path) -> None:
         assert {oid: item.data for oid, item in found.items()} == expected
         with pytest.raises(DamagedPack, match="checksum"):
             unpack(pack[:-40])
+
+
+def test_objects_in_packs_are_read_without_a_look_for_files_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = GitBackend(tmp_path / "state.git")
+    objects = {object_id("blob", data): GitObject("blob", data) for data in (b"%d" % n for n in range(50))}
+    backend.write(objects, [RefUpdate("refs/heads/s/x", None, next(iter(objects)))])
+    looked: list[str] = []
+
+    def read_loose(folder: str, oid: str, *rest: object) -> None:
+        looked.append(oid)
+
+    monkeypatch.setattr("reactifact._store._backends.git.backend.read_loose", read_loose)
+    assert GitBackend(tmp_path / "state.git").read_many(objects) == objects
+    assert not looked
