@@ -29,7 +29,7 @@ from .._store.layout import (
 from .._store.object_db import Place, Staging, Tree
 from .._store.objects import TREE_MODE, GitObject, Oid
 from .._store.state import State, Stored
-from .._store.trees import Path, read_ahead, read_upper_levels
+from .._store.trees import Path, read_ahead, read_trees
 from ..artifacts import ACTION_TYPE, check_text, is_subtype
 from ..threads import in_thread
 from .commit import Committer
@@ -204,7 +204,7 @@ def open_ahead(line: Branch) -> None:
     """
     if not line.database.backend.is_local:
         roots = line.state.roots
-        read_upper_levels(line.objects, (roots.meta, roots.relations, roots.outbox), _UPPER_TREES)
+        read_trees(line.objects, (roots.meta, roots.relations, roots.outbox), _UPPER_TREES)
 
 
 async def look_ahead(

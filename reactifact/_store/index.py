@@ -16,7 +16,7 @@ from .layout import Meta, Roots, decode_edges
 from .names import decode_name, encode_name
 from .object_db import Objects
 from .objects import Oid
-from .trees import Path, compare, lookup, walk
+from .trees import Path, compare, lookup, read_ahead, read_differences, read_trees, walk
 
 Key = tuple[int, str]
 """(sequence, artifact id): the order of creation."""
@@ -108,6 +108,8 @@ class Indexes:
 
     def _moved_reads(self, objects: Objects, roots: Roots) -> _Readers:
         index = self._readers
+        if index.tree is None:
+            read_differences(objects, (None, roots.meta), files=True)
         for _, old, new in compare(objects, index.tree, roots.meta):
             if old is not None:
                 index.forget(Meta.decode(objects.read(old).data).id)
@@ -166,6 +168,8 @@ class Indexes:
 
     def _moved_relations(self, objects: Objects, roots: Roots) -> _Incoming:
         index = self._incoming
+        if index.tree is None:
+            read_differences(objects, (None, roots.relations), files=True)
         for _, old, new in compare(objects, index.tree, roots.relations):
             if old is not None:
                 source, _ = decode_edges(objects.read(old).data)
@@ -205,9 +209,9 @@ def meta_at(objects: Objects, roots: Roots, path: Path) -> Meta:
 
 
 def _built(objects: Objects, roots: Roots, tree: Oid) -> _Order:
+    read_trees(objects, [tree])
     paths = [path for path, _ in walk(objects, tree)]
-    entries = [lookup(objects, roots.meta, path) for path in paths]
-    objects.prefetch(entry.oid for entry in entries if entry is not None)
+    read_ahead(objects, (roots.meta, paths))
     keys = sorted((meta.sequence, meta.id) for meta in (meta_at(objects, roots, p) for p in paths))
     return _Order(roots.meta, keys, {artifact_id: sequence for sequence, artifact_id in keys})
 

@@ -81,13 +81,48 @@ def read_ahead(objects: Objects, *wanted: tuple[Oid | None, Collection[Path]]) -
     return files
 
 
-def read_upper_levels(objects: Objects, roots: Iterable[Oid | None], most: int) -> None:
-    """Bring the trees below some roots into the cache, level by level while a level has at most `most`."""
+def read_trees(objects: Objects, roots: Iterable[Oid | None], most: int | None = None) -> None:
+    """Bring the trees below some roots into the cache, level by level, while a level has at most `most`."""
     level = {root for root in roots if root is not None}
-    while 0 < len(level) <= most:
+    while level and (most is None or len(level) <= most):
         objects.prefetch(level)
         entries = [entry for oid in level for entry in objects.tree(oid).values()]
         level = {entry.oid for entry in entries if entry.mode == TREE_MODE}
+
+
+def read_differences(
+    objects: Objects, *pairs: tuple[Oid | None, Oid | None], files: bool = False
+) -> list[list[Path]]:
+    """Bring what `compare` will look at into the cache, one read a level; with `files` those that differ too.
+
+    Returns the paths of the files that differ, pair by pair. Blocks.
+    """
+    found: list[list[Path]] = [[] for _ in pairs]
+    level: list[tuple[int, Path, Oid | None, Oid | None]] = [
+        (number, (), old, new) for number, (old, new) in enumerate(pairs) if old != new
+    ]
+    blobs: set[Oid] = set()
+    while level:
+        objects.prefetch({oid for _, _, *both in level for oid in both if oid is not None})
+        below: list[tuple[int, Path, Oid | None, Oid | None]] = []
+        for number, base, old, new in level:
+            before: Tree = objects.tree(old) if old is not None else {}
+            after: Tree = objects.tree(new) if new is not None else {}
+            for name in before.keys() | after.keys():
+                left, right = before.get(name), after.get(name)
+                if left == right:
+                    continue
+                sides = [one for one in (left, right) if one is not None]
+                if any(one.mode == TREE_MODE for one in sides):
+                    down = [one.oid if one and one.mode == TREE_MODE else None for one in (left, right)]
+                    below.append((number, (*base, name), down[0], down[1]))
+                if any(one.mode != TREE_MODE for one in sides):
+                    found[number].append((*base, name))
+                    blobs |= {one.oid for one in sides if one.mode != TREE_MODE}
+        level = below
+    if files:
+        objects.prefetch(blobs)
+    return found
 
 
 def update(objects: Staging, root: Oid | None, edits: Edits) -> Oid | None:

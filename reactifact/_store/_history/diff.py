@@ -13,7 +13,7 @@ from ..layout import Meta, Roots, decode_edges
 from ..names import plain, value
 from ..object_db import Objects
 from ..objects import Oid
-from ..trees import compare
+from ..trees import compare, read_differences
 
 # -- what differs between two states: artifacts by id, their fields by path, relations --
 
@@ -100,13 +100,19 @@ def diff_states(objects: Objects, old: Roots, new: Roots) -> StateDiff:
     added: list[ArtifactState] = []
     removed: list[ArtifactState] = []
     changed: list[ArtifactChange] = []
-    for _, left, right in compare(objects, old.meta, new.meta):
-        before, after = _meta(objects, left), _meta(objects, right)
+    read_differences(objects, (old.meta, new.meta), (old.relations, new.relations), files=True)
+    pairs = [
+        (_meta(objects, left), _meta(objects, right))
+        for _, left, right in compare(objects, old.meta, new.meta)
+    ]
+    pairs = [(a, b) for a, b in pairs if a is None or b is None or _differ(a, b)]
+    objects.prefetch({meta.payload for pair in pairs for meta in pair if meta is not None})
+    for before, after in pairs:
         if before is None and after is not None:
             added.append(_whole(objects, after))
         elif after is None and before is not None:
             removed.append(_whole(objects, before))
-        elif before is not None and after is not None and _differ(before, after):
+        elif before is not None and after is not None:
             changed.append(_change(objects, before, after))
     came, gone = _relations(objects, old.relations, new.relations)
     return StateDiff(

@@ -7,7 +7,7 @@ no models: what a type's merge function makes of two sides comes in as `Combine`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -17,7 +17,7 @@ from ..layout import Edge, Meta, Roots, decode_edges, file_path
 from ..object_db import Objects
 from ..objects import Oid
 from ..state import Stored
-from ..trees import compare, lookup
+from ..trees import Path, compare, lookup, read_ahead, read_differences
 from .adoption import roots_at
 
 T = TypeVar("T")
@@ -147,6 +147,7 @@ def links_at(objects: Objects, roots: Roots, source: str) -> Links:
 def plan_merge(objects: Objects, ours: Roots, theirs: Roots, base: Base, combine: Combine) -> MergePlan:
     """Compare two states against their base. The cost is that of the difference."""
     plan = MergePlan()
+    _read_ahead(objects, ours, theirs, base.roots)
     ids = set(_differing_ids(objects, ours, theirs))
     ids.update(_changed_alike(objects, ours, theirs, base, combine))
     for artifact_id in sorted(ids):
@@ -163,6 +164,7 @@ def plan_merge(objects: Objects, ours: Roots, theirs: Roots, base: Base, combine
 def plan_union(objects: Objects, ours: Roots, theirs: Roots) -> MergePlan:
     """Plan to take what ours has not or has in a lower version, and to unite the relations."""
     plan = MergePlan()
+    _read_ahead(objects, ours, theirs, [])
     for artifact_id in _differing_ids(objects, ours, theirs):
         left = version_at(objects, ours, artifact_id).stored
         right = version_at(objects, theirs, artifact_id).stored
@@ -174,6 +176,18 @@ def plan_union(objects: Objects, ours: Roots, theirs: Roots) -> MergePlan:
             _plan_links(plan, source, mine, {**other, **mine})
     plan.sort()
     return plan
+
+
+def _read_ahead(objects: Objects, ours: Roots, theirs: Roots, bases: Sequence[Roots]) -> None:
+    """Read what the plan looks at, a level at a time: the differences, and what each state has there."""
+    payloads, links = read_differences(
+        objects, (ours.artifacts, theirs.artifacts), (ours.relations, theirs.relations)
+    )
+    metas = {path[1:] for path in payloads}
+    wanted: list[tuple[Oid | None, Collection[Path]]] = []
+    for roots in (ours, theirs, *bases):
+        wanted += [(roots.meta, metas), (roots.relations, links)]
+    read_ahead(objects, *wanted)
 
 
 def _plan_artifact(
