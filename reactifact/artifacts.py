@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from ._store import canonical
 from ._store.layout import Meta
 from .errors import InvalidName, ReactifactError, TypeNotFoundError
-from .interrupt import DELIVERY_FIELDS, PendingAction
+from .interrupt import DELIVERY_FIELDS, OPTIONAL_FIELDS, PendingAction
 from .types.codec import decode_dict, dump, dump_payload, encode_payload
 from .types.ids import type_id_of
 from .types.registry import resolve, revision_of
@@ -235,7 +235,13 @@ def _payload(data: BaseModel, write: Callable[[BaseModel], bytes]) -> bytes:
     if not isinstance(data, PendingAction):
         return write(data)
     record: Any = canonical.decode(write(data.intent()))
-    return canonical.encode({k: v for k, v in record.items() if k not in DELIVERY_FIELDS})
+    return canonical.encode(
+        {
+            name: value
+            for name, value in record.items()
+            if name not in DELIVERY_FIELDS and (value is not None or name not in OPTIONAL_FIELDS)
+        }
+    )
 
 
 def same_content(encoded: Encoded, meta: Meta) -> bool:

@@ -1,30 +1,31 @@
 """What an agent reads and reacts to: single types, and groups of artifacts that belong together.
 
-Owns `Consume`, and `CorrelatedConsume`, `JoinConsume` and `AbsentConsume` over groups; the index of groups
-is `_context/groups`.
+Owns `Consume`, and `CorrelatedConsume`, `JoinConsume`, `AbsentConsume` and `AllOfConsume` over groups; the
+index of groups is `_context/groups`.
 """
 
 from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from inspect import getattr_static
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel
 
 from ._context.context import Context
-from ._context.groups import DataCondition, GroupIndex, Key, Role, Rules
+from ._context.groups import DataCondition, Facts, GroupIndex, Key, Role, Rules
 from ._context.working_copy import WorkingCopy
 from ._store.index import Indexes
 from .artifacts import Artifact
 from .events import EventType
-from .produce import Types, as_types
+from .interrupt import WAKE, PendingAction
+from .produce import ProduceCall, Types, as_types
 from .triggers import Condition, Trigger
 
-__all__ = ["AbsentConsume", "Consume", "CorrelatedConsume", "JoinConsume", "consume"]
+__all__ = ["AbsentConsume", "AllOfConsume", "Consume", "CorrelatedConsume", "JoinConsume", "consume"]
 
 
 # -- what an agent reads and reacts to: `BaseConsume`, and `Consume` for a single type --
@@ -124,6 +125,29 @@ class Consume(BaseConsume):
         """Return a consume of the artifacts whose `status` equals `status`."""
         return cls.by_field(artifact_type, "status", status, **options)
 
+    @classmethod
+    def wake(cls, prefix: str = "", **options: Any) -> Consume:
+        """Return a consume of the wakes that came (`effects.wake`) whose key begins with `prefix`."""
+
+        def came(found: Artifact[Any]) -> bool:
+            action = found.data
+            is_wake = action.kind == WAKE and action.status == "dispatched"
+            return is_wake and bool(action.idempotency_key.startswith(prefix))
+
+        return cls(PendingAction, came, (EventType.ARTIFACT_UPDATED,), **options)
+
+    @staticmethod
+    def all_of(
+        part: type[BaseModel],
+        *,
+        announced_by: type[BaseModel],
+        key: Key,
+        expected: Expected,
+        deadline: str | None = None,
+    ) -> AllOfConsume:
+        """Return a consume that wakes when all parts that an artifact announced are there: `AllOfConsume`."""
+        return AllOfConsume(part, announced_by=announced_by, key=key, expected=expected, deadline=deadline)
+
 
 def consume(
     artifact_type: type[BaseModel],
@@ -205,42 +229,183 @@ class CorrelatedConsume(BaseConsume):
     def collect(self, context: Context) -> list[Artifact[Any]]:
         """Return the parts of all complete, unblocked groups, in order of creation."""
         working = context.working
-        found = [working.state.stored(part) for part in self._index(working).all_parts(working)]
-        stored = sorted(
-            (one for one in found if one is not None), key=lambda one: (one.meta.sequence, one.meta.id)
-        )
-        self._note(working, [one.meta.id for one in stored])
-        return [working.artifact(one) for one in stored]
+        return _read_in_order(working, self._index(working).all_parts(working), self.require)
 
     def _is_met(self, artifact: Artifact[Any], context: Context) -> bool:
         working = context.working
         parts = self._index(working).parts_with(working, artifact.id)
         if parts is None:
             return False
-        self._note(working, parts)
+        _read_in_order(working, parts, self.require)
         return True
 
     def _index(self, working: WorkingCopy) -> GroupIndex:
-        indexes = working.state.indexes
-        with self._lock:
-            found = self._indexes.get(indexes)
-            if found is None:
-                found = self._indexes[indexes] = GroupIndex(self._rules)
-            return found
-
-    def _note(self, working: WorkingCopy, parts: list[str]) -> None:
-        """Note what the match rests on, in a size that does not grow with what exists."""
-        if not working.is_tracking:
-            return
-        if len(parts) <= SINGLE_READS:
-            for part in parts:
-                working.note_read(part, working.state.stored(part))
-        else:
-            for kind in self.require:
-                working.note_listing(kind)
+        return _index_of(self._indexes, self._lock, self._rules, working)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._label()})"
+
+
+Expected = Callable[[Any], int | Collection[str]]
+"""Says, of the data of a plan, how many parts are to come, or the ids of their artifacts."""
+
+
+class Gathered(NamedTuple):
+    """What came of the parts that a plan announced, in order of creation."""
+
+    plan: Artifact[Any]
+    parts: list[Artifact[Any]]
+    is_complete: bool
+
+
+class AllOfConsume(BaseConsume):
+    """The parts that one artifact, the plan, announced: all of them, or those that came by a deadline.
+
+    `key(data)` says of a plan and of a part which plan it belongs to, and `expected(data)` of the plan how
+    many parts are to come, or which ids they have. It wakes once when the last of them is there, and again
+    when one of a complete group is written anew. With `deadline`, the prefix of a wake's key, it also wakes
+    when the wake `deadline + str(key)` comes (`effects.wake`, planned with the plan) and parts are
+    missing. `gathered(call)` gives plan and parts. Raises `ValueError` where both types are the same.
+    """
+
+    def __init__(
+        self,
+        part: type[BaseModel],
+        *,
+        announced_by: type[BaseModel],
+        key: Key,
+        expected: Expected,
+        deadline: str | None = None,
+    ) -> None:
+        if part is announced_by:
+            raise ValueError(f"{part.__name__} cannot announce itself: name the type that says how many come")
+        self.part = part
+        self.plan = announced_by
+        self._expected = expected
+        self._deadline = deadline
+        self._rules = Rules(key, [Role(announced_by, None, False), Role(part, None, False)])
+        self._indexes: WeakKeyDictionary[Indexes, GroupIndex] = WeakKeyDictionary()
+        self._lock = threading.Lock()
+
+    def to_triggers(self) -> list[Trigger]:
+        """Return the triggers of plan, parts and deadline."""
+        found = [
+            Trigger(event_type, kind, context_condition=self._is_last, owner=self)
+            for kind in (self.plan, self.part)
+            for event_type in self.event_types
+        ]
+        if self._deadline is not None:
+            found.append(
+                Trigger(
+                    EventType.ARTIFACT_UPDATED, PendingAction, context_condition=self._is_late, owner=self
+                )
+            )
+        return found
+
+    def types(self) -> tuple[type[BaseModel], ...]:
+        """Return the types that are read."""
+        return self.plan, self.part
+
+    def collect(self, context: Context) -> list[Artifact[Any]]:
+        """Return plans and parts of all groups that are complete, or whose deadline came, in order."""
+        working = context.working
+        found = [
+            artifact_id
+            for key, members in self._index(working).all_members(working).items()
+            if self._is_complete(working, members) or self._has_come(working, key)
+            for artifact_id in members
+        ]
+        return _read_in_order(working, found, self.types())
+
+    def gathered(self, call: ProduceCall) -> Gathered | None:
+        """Return the plan and the parts that an execution was woken for; `None` where the plan is gone."""
+        working, trigger = call.context.working, call.trigger
+        key: Any = None
+        if trigger is not None and isinstance(trigger.data, PendingAction) and self._deadline is not None:
+            key = trigger.data.idempotency_key.removeprefix(self._deadline)
+            groups = self._index(working).all_members(working)
+            members = next((found for one, found in groups.items() if str(one) == key), {})
+        else:
+            known = None if trigger is None else self._index(working).members_with(working, trigger.id)
+            members = {} if known is None else known[1]
+        plans = [artifact_id for artifact_id, facts in members.items() if 0 in facts.roles]
+        if not plans:
+            return None
+        parts = [artifact_id for artifact_id, facts in members.items() if 1 in facts.roles]
+        artifacts = {one.id: one for one in _read_in_order(working, [*plans, *parts], self.types())}
+        in_order = [artifact for artifact in artifacts.values() if artifact.id in parts]
+        return Gathered(artifacts[plans[0]], in_order, self._is_complete(working, members))
+
+    def _is_complete(self, working: WorkingCopy, members: Mapping[str, Facts]) -> bool:
+        plans = [artifact_id for artifact_id, facts in members.items() if 0 in facts.roles]
+        parts = {artifact_id for artifact_id, facts in members.items() if 1 in facts.roles}
+        stored = working.state.stored(plans[0]) if plans else None
+        if stored is None:
+            return False
+        expected = self._expected(working.artifact(stored).data)
+        return len(parts) >= expected if isinstance(expected, int) else parts.issuperset(expected)
+
+    def _is_last(self, artifact: Artifact[Any], context: Context) -> bool:
+        """Whether a group is complete and an artifact the one of it that was written last."""
+        working = context.working
+        known = self._index(working).members_with(working, artifact.id)
+        if known is None or not self._is_complete(working, known[1]):
+            return False
+        _read_in_order(working, known[1], self.types())
+        stored = (working.state.stored(artifact_id) for artifact_id in known[1])
+        last = max((one.meta.written, one.meta.id) for one in stored if one is not None)
+        return last[1] == artifact.id
+
+    def _is_late(self, wake: Artifact[Any], context: Context) -> bool:
+        """Whether a wake is the deadline of a plan some of whose parts are missing."""
+        action, prefix, working = wake.data, self._deadline, context.working
+        if prefix is None or action.kind != WAKE or action.status != "dispatched":
+            return False
+        if not action.idempotency_key.startswith(prefix):
+            return False
+        key = action.idempotency_key.removeprefix(prefix)
+        for one, members in self._index(working).all_members(working).items():
+            if str(one) == key and any(0 in facts.roles for facts in members.values()):
+                _read_in_order(working, members, self.types())
+                return not self._is_complete(working, members)
+        return False
+
+    def _has_come(self, working: WorkingCopy, key: Any) -> bool:
+        stored = None if self._deadline is None else working.state.stored(f"action:{self._deadline}{key}")
+        return stored is not None and working.artifact(stored).data.status == "dispatched"
+
+    def _index(self, working: WorkingCopy) -> GroupIndex:
+        return _index_of(self._indexes, self._lock, self._rules, working)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.part.__name__} announced by {self.plan.__name__})"
+
+
+def _index_of(
+    known: WeakKeyDictionary[Indexes, GroupIndex], lock: threading.Lock, rules: Rules, working: WorkingCopy
+) -> GroupIndex:
+    """Return the index of a consume over the history that a view belongs to."""
+    indexes = working.state.indexes
+    with lock:
+        found = known.get(indexes)
+        if found is None:
+            found = known[indexes] = GroupIndex(rules)
+        return found
+
+
+def _read_in_order(
+    working: WorkingCopy, artifact_ids: Iterable[str], kinds: Iterable[type[BaseModel]]
+) -> list[Artifact[Any]]:
+    """Return artifacts in order of creation, noted as read, in a size that does not grow with what exists."""
+    found = [one for one in map(working.state.stored, artifact_ids) if one is not None]
+    found.sort(key=lambda one: (one.meta.sequence, one.meta.id))
+    if working.is_tracking and len(found) <= SINGLE_READS:
+        for one in found:
+            working.note_read(one.meta.id, one)
+    elif working.is_tracking:
+        for kind in kinds:
+            working.note_listing(kind)
+    return [working.artifact(one) for one in found]
 
 
 class JoinConsume(CorrelatedConsume):

@@ -6,6 +6,7 @@ Owns the planning of operations and `Handle`. Nothing here changes a context or 
 from __future__ import annotations
 
 import secrets
+from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel
@@ -14,7 +15,7 @@ from ._context.context import Context
 from ._context.working_copy import WorkingCopy, current_scope, too_late
 from .artifacts import Artifact, encode
 from .errors import IntentConflict, ReactifactError
-from .interrupt import PendingAction, PendingQuestion
+from .interrupt import WAKE, PendingAction, PendingQuestion
 from .operations import Create, Delete, Link, Operation, Patch, Target, Unlink, Update, id_of, with_fields
 
 __all__ = ["Effects", "Handle", "current_effects"]
@@ -198,19 +199,28 @@ class Effects:
         payload: dict[str, Any] | None = None,
         ordering_key: str | None = None,
         id: str | None = None,
+        not_before: datetime | None = None,
     ) -> Handle | None:
         """Plan an effect on the world, delivered after the commit; `None` if it is planned already.
 
-        `key` is the idempotency key of the intent for good. Planned again with another content, the
-        intent is replaced while nobody has tried to deliver it. Raises `IntentConflict` when it was tried,
-        or when this execution planned something else under the key.
+        `key` is the idempotency key of the intent for good. Before `not_before`, an aware time, it is not
+        sent, and holds back what shares its `ordering_key`. Planned again with another content or time, the
+        intent is replaced while nobody has tried to deliver it; once it was cancelled it stays so, and
+        `None` is returned. Raises `IntentConflict` when it was tried, or when this execution planned
+        something else under the key; `ValueError` for a time without a zone.
         """
         artifact_id = id if id is not None else f"action:{key}"
         action = PendingAction(
-            kind=kind, idempotency_key=key, payload=payload or {}, ordering_key=ordering_key
+            kind=kind,
+            idempotency_key=key,
+            payload=payload or {},
+            ordering_key=ordering_key,
+            not_before=None if not_before is None else _in_utc(not_before, key),
         )
         standing = self._standing(artifact_id)
-        if standing is not None and encode(standing).payload == encode(action).payload:
+        if standing is not None and (
+            standing.cancelled_at is not None or encode(standing).payload == encode(action).payload
+        ):
             return None
         planned = self._planned.get(artifact_id)
         if planned is not None:
@@ -227,6 +237,41 @@ class Effects:
                 f"goes out under one key must not change; give the new intent a key of its own"
             )
         return self.create(action, id=artifact_id)
+
+    def cancel(self, key: str, *, id: str | None = None) -> bool:
+        """Plan that an action is never sent; return whether there is anything left to cancel.
+
+        `False`: nothing was planned under `key` (in this branch), it is cancelled already, or it was
+        delivered. Once the commit is saved, no send of it begins from this branch; one in progress may end
+        all the same, and the action then shows as dispatched. Its key stays taken.
+        """
+        artifact_id = id if id is not None else f"action:{key}"
+        planned = self._planned.get(artifact_id)
+        known = planned if isinstance(planned, PendingAction) else self._standing(artifact_id)
+        if known is None or (artifact_id in self._planned and planned is None):
+            return False
+        if known.cancelled_at is not None or known.status in ("dispatched", "simulated"):
+            return False
+        cancelled = known.intent().model_copy(update={"cancelled_at": self.context.resources.clock.now()})
+        self.add(Update(artifact_id, cancelled))
+        self._planned[artifact_id] = cancelled
+        return True
+
+    def wake(
+        self,
+        at: datetime,
+        *,
+        key: str,
+        payload: dict[str, Any] | None = None,
+        ordering_key: str | None = None,
+    ) -> Handle | None:
+        """Plan an event for agents of this session at a later time: an intent to oneself.
+
+        It is an action of the kind `reactifact.wake`, with all that holds for one (`act`, `cancel`). When it
+        is due, the next turn, drain or relay delivers it: nothing is sent, the action becomes `dispatched`,
+        and agents that consume it (`Consume.wake`) react to that update in the next turn.
+        """
+        return self.act(WAKE, key=key, payload=payload, ordering_key=ordering_key, not_before=at)
 
     def _standing(self, artifact_id: str) -> PendingAction | None:
         """Return the action that the context has under an id, `None` for nothing; not a read of the produce.
@@ -276,6 +321,15 @@ class Effects:
     def to_patch(self) -> Patch:
         """Return what is planned as a patch."""
         return Patch(self.operations)
+
+
+def _in_utc(moment: datetime, key: str) -> datetime:
+    if moment.tzinfo is None:
+        raise ValueError(
+            f"the time {moment.isoformat()} of {key!r} has no zone, so nobody knows when it is: pass an "
+            f"aware datetime, such as datetime.now(UTC) + timedelta(hours=1)"
+        )
+    return moment.astimezone(UTC)
 
 
 def _changes(before: BaseModel, after: BaseModel) -> dict[str, tuple[Any, Any]]:

@@ -181,6 +181,10 @@ class IntentConflict(ReactifactError, ValueError):
     """Two different actions were planned under one idempotency key."""
 
 
+class DeliveryTimeout(ReactifactError, TimeoutError):
+    """A send had not ended in its time and was cut: whether it went out is not known."""
+
+
 class AnswerConflict(ReactifactError, ValueError):
     """A question that is answered was answered otherwise; the first answer stands."""
 

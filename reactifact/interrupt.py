@@ -9,8 +9,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, Field
+from pydantic import AwareDatetime, BaseModel, Field
 
+from ._store.layout import WAKE as WAKE
 from .errors import AnswerConflict
 from .types.ids import register
 
@@ -19,6 +20,9 @@ __all__ = ["PendingAction", "PendingQuestion"]
 
 DELIVERY_FIELDS = ("status", "attempts", "dispatched_at", "error")
 """Fields of an action that no write of an agent changes."""
+
+OPTIONAL_FIELDS = ("not_before", "cancelled_at")
+"""Fields of an action that are stored only where they say something."""
 
 
 class PendingQuestion(BaseModel):
@@ -56,6 +60,8 @@ class PendingAction(BaseModel):
 
     `idempotency_key` names the intent for good: every delivery of it, also after a crash, carries
     the same key. Actions that share an `ordering_key` are delivered in the order of their commits.
+    Before `not_before` it is not sent; once `cancelled_at` is set it never is. One that is `parked` failed so
+    often that nobody sends it before it is re-armed by hand.
     """
 
     transient_fields: ClassVar[frozenset[str]] = frozenset({"dispatched_at"})
@@ -64,10 +70,12 @@ class PendingAction(BaseModel):
     idempotency_key: str
     payload: dict[str, Any] = Field(default_factory=dict)
     ordering_key: str | None = None
-    status: Literal["pending", "dispatched", "failed", "simulated"] = "pending"
+    status: Literal["pending", "dispatched", "failed", "simulated", "parked", "cancelled"] = "pending"
     attempts: int = 0
     dispatched_at: datetime | None = None
     error: str | None = None
+    not_before: AwareDatetime | None = None
+    cancelled_at: AwareDatetime | None = None
 
     def intent(self) -> PendingAction:
         """Return the action without anything about its delivery."""

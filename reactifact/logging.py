@@ -3,7 +3,9 @@
 Owns the bound fields, the adapter that puts them on records, the two formatters and the handler of
 the `reactifact` logger. It configures no logger but that one, and that one only when asked.
 
-While a turn runs, the runtime binds `run_id`, `session_id`, `agent`, `generation` and `request_id`.
+While a turn runs, the runtime binds `run_id`, `session_id`, `branch`, `agent`, `generation` and
+`request_id`; a drain binds session and branch, and for each send the agent that planned it, `action_kind`
+and `action_key`.
 A record gets the bound fields in one of three ways, so that an application decides how far it goes:
 
 - loggers from `get_logger` put them on the record itself, whoever handles it;
@@ -20,6 +22,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 import threading
 from collections.abc import Callable, Mapping, MutableMapping
 from contextvars import ContextVar, Token
@@ -43,7 +46,7 @@ __all__ = [
 ROOT = "reactifact"
 
 RUN_FIELDS = ("run_id", "session_id", "agent", "generation", "request_id")
-"""What the runtime binds. A foreign format string that names them needs a value for records made
+"""What the runtime binds to a turn. A foreign format string that names them needs a value for records made
 outside of a run: `logging.Formatter(fmt, defaults=dict.fromkeys(RUN_FIELDS, ""))`."""
 
 _EMPTY: Mapping[str, Any] = MappingProxyType({})
@@ -249,3 +252,44 @@ def _level(level: int | str) -> int:
     if level.upper() not in names:
         raise ValueError(f"{level!r} is not a log level: pass a number or one of {', '.join(names)}")
     return names[level.upper()]
+
+
+# -- hints: what a newcomer would otherwise miss -----------------------------------------------
+
+
+HINTS = "reactifact.hints"
+
+
+class _HintHandler(logging.Handler):
+    """Writes hints to stderr, unless some handler of the application writes them there already."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write the text of a hint as a line."""
+        if not any(_is_on_terminal(handler) for handler in _handlers_of(HINTS)):
+            print(record.getMessage(), file=sys.stderr)
+
+
+def _handlers_of(name: str) -> list[logging.Handler]:
+    """Return the handlers that get the records of a logger."""
+    found: list[logging.Handler] = []
+    logger: logging.Logger | None = logging.getLogger(name)
+    while logger is not None:
+        found += logger.handlers
+        logger = logger.parent if logger.propagate else None
+    return found
+
+
+def _is_on_terminal(handler: logging.Handler) -> bool:
+    stream = getattr(handler, "stream", None)
+    return stream is not None and stream in (sys.stderr, sys.stdout, sys.__stderr__, sys.__stdout__)
+
+
+logging.getLogger(HINTS).addHandler(_HintHandler())
+
+
+def hint(text: str) -> None:
+    """Log a hint, a warning of the logger `reactifact.hints`: it is seen on stderr without any logging.
+
+    `logging.getLogger("reactifact.hints").setLevel("ERROR")` turns them off for a process.
+    """
+    logging.getLogger(HINTS).warning(text)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from ._context.context import Context
 from ._runtime.drain import Dispatcher
@@ -29,7 +29,7 @@ __all__ = ["ActionStatus", "OutboxStatus", "RetryingDispatcher", "actions", "out
 # -- how the outbox of a branch stands: what waits, what failed and why, what was delivered --
 
 
-Status = Literal["pending", "failed", "dispatched", "simulated"]
+Status = Literal["pending", "failed", "parked", "dispatched", "simulated", "cancelled"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,10 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class ActionStatus:
-    """An action that waits or failed. `age` is seconds since it was planned."""
+    """An action that waits, failed or is parked. `age` is seconds since it was planned.
+
+    `not_before` is when it may be sent at the earliest (ISO, UTC), `None` for at once.
+    """
 
     id: str
     key: str
@@ -57,6 +60,16 @@ class ActionStatus:
     attempts: int
     error: str | None
     ordering_key: str | None
+    not_before: str | None = None
+
+
+class WaitingActions(NamedTuple):
+    """The actions of a branch that are not delivered, and how many are simulated."""
+
+    pending: tuple[ActionStatus, ...]
+    failed: tuple[ActionStatus, ...]
+    parked: tuple[ActionStatus, ...]
+    simulated: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +82,7 @@ class OutboxStatus:
     failed: tuple[ActionStatus, ...]
     dispatched: int
     simulated: int
+    parked: tuple[ActionStatus, ...] = ()
 
     @property
     def oldest_pending_age(self) -> float | None:
@@ -83,12 +97,14 @@ class OutboxStatus:
             "counts": {
                 "pending": len(self.pending),
                 "failed": len(self.failed),
+                "parked": len(self.parked),
                 "dispatched": self.dispatched,
                 "simulated": self.simulated,
             },
             "oldest_pending_age": self.oldest_pending_age,
             "pending": [asdict(action) for action in self.pending],
             "failed": [asdict(action) for action in self.failed],
+            "parked": [asdict(action) for action in self.parked],
         }
 
 
@@ -110,20 +126,22 @@ def outbox_status(context: Context) -> OutboxStatus:
 
 def status_of(state: State, ledger: Ledger, *, session: str, branch: str, now: datetime) -> OutboxStatus:
     """Return how the outbox of one branch stands."""
-    pending, failed, simulated = waiting_actions(state, ledger, now)
+    waiting = waiting_actions(state, ledger, now)
     dispatched = sum(1 for _ in _dispatched(state, ledger))
-    return OutboxStatus(session, branch, pending, failed, dispatched, simulated)
+    return OutboxStatus(
+        session,
+        branch,
+        waiting.pending,
+        waiting.failed,
+        dispatched,
+        waiting.simulated,
+        waiting.parked,
+    )
 
 
-def waiting_actions(
-    state: State, ledger: Ledger, now: datetime
-) -> tuple[tuple[ActionStatus, ...], tuple[ActionStatus, ...], int]:
-    """Return the pending and the failed actions, and how many are simulated.
-
-    Costs what the branch waits for, not what was delivered.
-    """
-    pending: list[ActionStatus] = []
-    failed: list[ActionStatus] = []
+def waiting_actions(state: State, ledger: Ledger, now: datetime) -> WaitingActions:
+    """Return the actions that are not delivered. Costs what the branch waits for, not what was delivered."""
+    found: dict[str, list[ActionStatus]] = {"pending": [], "failed": [], "parked": []}
     simulated = 0
     for intent in state.waiting():
         stored = state.stored(intent.action_id)
@@ -133,17 +151,16 @@ def waiting_actions(
         if delivery.status == "simulated":
             simulated += 1
         elif delivery.status != "dispatched":
-            found = pending if delivery.status == "pending" else failed
-            found.append(_action(state, stored.meta, delivery, now))
-    return tuple(pending), tuple(failed), simulated
+            found[delivery.status].append(_action(state, stored.meta, intent, delivery, now))
+    return WaitingActions(tuple(found["pending"]), tuple(found["failed"]), tuple(found["parked"]), simulated)
 
 
 def actions(context: Context, status: Status | None = None) -> list[Artifact[PendingAction]]:
     """Return the actions of a context's branch, in the order they were planned; `data` tells the rest.
 
     `status` leaves those that stand so, `None` all. It is what this context knows, as with
-    `outbox_status`, and no read is noted. "pending", "failed" and "simulated" cost what the branch
-    waits for; "dispatched" and `None` cost the number of actions ever delivered for the session. No
+    `outbox_status`, and no read is noted. "pending", "failed", "parked" and "simulated" cost what the
+    branch waits for; "dispatched", "cancelled" and `None` cost the number of all actions. No
     other artifact is looked at. An action whose delivery was erased or pruned from the ledger is not
     listed. Raises `ValueError` for another status.
     """
@@ -161,6 +178,13 @@ def actions(context: Context, status: Status | None = None) -> list[Artifact[Pen
             found[intent.action_id] = stored
     if status in (None, "dispatched"):
         found.update((stored.meta.id, stored) for stored in _dispatched(state, ledger))
+    if status in (None, "cancelled"):
+        for artifact_id in state.ids_of([ACTION_TYPE]):
+            stored = state.stored(artifact_id)
+            if stored is not None and artifact_id not in found and _is_cancelled(state, stored.meta):
+                entry = ledger.entry(artifact_id)
+                if entry is None or entry.status != "dispatched":
+                    found[artifact_id] = stored
     in_order = sorted(found.values(), key=lambda stored: (stored.meta.sequence, stored.meta.id))
     return [working.artifact(stored) for stored in in_order]
 
@@ -170,7 +194,13 @@ def delivery_of(state: State, ledger: Ledger, action_id: str) -> Delivery | None
     stored = state.stored(action_id)
     if stored is None or stored.meta.type_id != ACTION_TYPE:
         return None
-    return _delivery(stored.meta, state.intent(action_id), ledger)
+    found = _delivery(stored.meta, state.intent(action_id), ledger)
+    if found.status == "dispatched" or not _is_cancelled(state, stored.meta):
+        return found
+    entry = ledger.entry(action_id)
+    if entry is not None and entry.status == "dispatched":  # it was cancelled too late
+        return Delivery("dispatched", entry.attempts, None, entry.dispatched_at, entry.branch, entry.changes)
+    return replace(found, status="cancelled", error=None)
 
 
 def _delivery(meta: Meta, intent: Intent | None, ledger: Ledger) -> Delivery:
@@ -184,12 +214,13 @@ def _delivery(meta: Meta, intent: Intent | None, ledger: Ledger) -> Delivery:
             return Delivery("failed", error=other_payload(meta.id), changes=entry.changes)
         moment = entry.dispatched_at
         return Delivery("dispatched", entry.attempts, None, moment, entry.branch, entry.changes)
-    status: Status = "failed" if entry.status == "failed" else "pending"
+    undelivered: dict[str, Status] = {"failed": "failed", "parked": "parked"}
+    status = undelivered.get(entry.status, "pending")
     return Delivery(status, entry.attempts, entry.error, None, entry.branch, entry.changes)
 
 
-def _action(state: State, meta: Meta, delivery: Delivery, now: datetime) -> ActionStatus:
-    data: Any = canonical.decode(state.payload(meta))
+def _action(state: State, meta: Meta, intent: Intent, delivery: Delivery, now: datetime) -> ActionStatus:
+    data = _stored_fields(state, meta)
     age = (now - datetime.fromisoformat(meta.created_at)).total_seconds()
     return ActionStatus(
         id=meta.id,
@@ -201,6 +232,7 @@ def _action(state: State, meta: Meta, delivery: Delivery, now: datetime) -> Acti
         attempts=delivery.attempts,
         error=delivery.error,
         ordering_key=data.get("ordering_key"),
+        not_before=intent.not_before,
     )
 
 
@@ -209,8 +241,21 @@ def _dispatched(state: State, ledger: Ledger) -> Iterator[Stored]:
     for entry in ledger.entries():
         if entry.status == "dispatched":
             stored = state.stored(entry.action_id)
-            if stored is not None and stored.meta.content_hash == entry.intent:
+            if stored is not None and (
+                stored.meta.content_hash == entry.intent or _is_cancelled(state, stored.meta)
+            ):
                 yield stored
+
+
+def _is_cancelled(state: State, meta: Meta) -> bool:
+    """Whether an action was cancelled; one that is delivered all the same was cancelled too late."""
+    return _stored_fields(state, meta).get("cancelled_at") is not None
+
+
+def _stored_fields(state: State, meta: Meta) -> dict[str, Any]:
+    """Return the stored fields of an action."""
+    data: Any = canonical.decode(state.payload(meta))
+    return dict(data)
 
 
 # -- ready wrappers around a dispatcher --

@@ -56,7 +56,6 @@ _NOT_DONE = {
     "verification_threshold": "nothing is verified against it; compare in the produce",
     "redactor": "nothing is redacted; take secrets out before they become artifacts",
     "trace_truncate": "there are no traces; read the log",
-    "metrics": "nothing is counted there; read `runtime.last_stats` or the log",
     "authorizer": "it is not asked about any write; check in the produce",
     "guardrails": "they are not asked about any write; check in the produce",
     "quota": "it is not enforced; pass budget= to the Runtime or to arun",
@@ -69,7 +68,8 @@ class RuntimeResources:
 
     The named ones are attributes; further ones are reached by name (`set`, `get("name")`) or by
     type or `ResourceKey` (`register`, `get`, `require`). `id_factory(type name)` makes ids;
-    `clock` is what the runtime reads the time from; `principal` is the author of direct changes.
+    `clock` is what the runtime reads the time from; `principal` is the author of direct changes; `metrics`
+    is a meter of OpenTelemetry (extra `otel`), by which turns, executions and deliveries are measured.
     `budget`, `budget_deadline` and `budget_tracker` are those of the turn that asks. What the library does
     not do yet (`redactor`, `authorizer`, `quota` ...) is refused with a `ValueError`, and not ignored.
     """

@@ -9,8 +9,14 @@ from __future__ import annotations
 import signal
 import threading
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import (
+    AbstractContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
 from functools import partial
 from typing import Any
 
@@ -22,13 +28,24 @@ from ._context.rebase import take_in
 from ._context.working_copy import current_scope
 from ._runtime import config, turn
 from ._runtime.config import RunCancelled, RunInfo, Wiring, active_runs, cancel_run
-from ._runtime.tasks import Background
+from ._runtime.tasks import Background, within
 from ._store._backends.kv import MemoryBackend
 from .budget import Budget, RunOutcome, RunStats, metered
 from .errors import SessionBusy, StaleSession, add_note, told
 from .logging import bind, get_logger
 from .request import current_request, reset_request, set_request
-from .streaming import EventQueue, ProgressEvent
+from .streaming import (
+    EventQueue,
+    Observation,
+    Observer,
+    ProgressEvent,
+    TurnFailed,
+    TurnFinished,
+    TurnStarted,
+    emit,
+    is_observed,
+    observed,
+)
 from .threads import is_on_loop
 
 __all__ = ["RunCancelled", "RunInfo", "Runtime", "active_runs", "cancel_run", "stop_on_signals"]
@@ -54,7 +71,7 @@ class TurnStream(AsyncIterator[ProgressEvent]):
     def __init__(
         self,
         context: Context,
-        turn: Callable[[], Awaitable[RunStats]],
+        turn: Callable[[EventQueue], Awaitable[RunStats]],
         enter: Callable[[], Awaitable[None]],
         leave: Callable[[Background], None],
     ) -> None:
@@ -120,13 +137,13 @@ class TurnStream(AsyncIterator[ProgressEvent]):
 
 
 def _run(
-    turn: Callable[[], Awaitable[RunStats]], queue: EventQueue, stats: list[RunStats]
+    turn: Callable[[EventQueue], Awaitable[RunStats]], queue: EventQueue, stats: list[RunStats]
 ) -> Callable[[], Awaitable[None]]:
     """Return a function that runs the turn; it does not hold the stream, which is to end with its reader."""
 
     async def run() -> None:
         try:
-            stats.append(await turn())
+            stats.append(await turn(queue))
         finally:
             queue.put_nowait(ProgressEvent(_END))  # wakes the reader; nothing comes after it
 
@@ -146,6 +163,8 @@ class Runtime(Wiring):
     (`per_commit`, the default) or the whole turn at its end (`per_turn`). With a `dispatcher`, an async
     or sync function of the context and the action's artifact, actions are delivered after the commit that
     decided them. An agent's error leaves `arun` as it was raised, unless `isolate_errors` is set.
+    With `max_failures` an event is given up, for the agent that failed on it so many times, and kept: see
+    `Context.parked_events` and `Context.retry_event`.
     """
 
     last_stats: RunStats | None = None
@@ -153,6 +172,7 @@ class Runtime(Wiring):
     _turn: turn.Turn | None = None
     _left: Background | None = None  # the turn of a stream whose reader went away
     _is_shut = False
+    _watchers: tuple[Observer, ...] = ()  # of the stream whose turn this is
 
     @property
     def in_flight(self) -> bool:
@@ -238,16 +258,25 @@ class Runtime(Wiring):
         max_iterations: int = 1000,
         *,
         request: Mapping[str, Any] | None = None,
+        lifecycle: bool = False,
     ) -> TurnStream:
         """Run a turn and yield what happens: `run_start`, announcements in order, `run_end`.
+
+        With `lifecycle` also what the runtime does, as it does it: turns, generations, executions, commits,
+        questions and deliveries, each a `LifecycleEvent` of a class of its own (`reactifact.streaming`).
+        A reader that is slow loses the oldest events.
 
         An error of the turn is raised from the iteration instead of `run_end`. Closing the iterator
         early cancels the turn and waits for it, but not longer than a bounded time; leaving the loop by
         `break` cancels it too, and the next turn waits for it as long.
         """
 
-        async def run() -> RunStats:
-            await self.arun(max_iterations, budget, request=request)
+        async def run(queue: EventQueue) -> RunStats:
+            self._watchers = (queue.put_nowait,) if lifecycle else ()
+            try:
+                await self.arun(max_iterations, budget, request=request)
+            finally:
+                self._watchers = ()
             assert self.last_stats is not None
             return self.last_stats
 
@@ -285,7 +314,7 @@ class Runtime(Wiring):
         if current is None:
             return
         clock = self.context.resources.clock
-        expired = await turn.within(clock, timeout, current.done.wait, anyio.CancelScope())
+        expired = await within(clock, timeout, current.done.wait, anyio.CancelScope())
         if expired:
             current.info.is_cancelled = True
             current.info.scope.cancel()
@@ -328,14 +357,14 @@ class Runtime(Wiring):
         config.enter(info)
         fields = {"run_id": info.run_id, "session_id": session_id, **_request_field(info.request)}
         try:
-            with bind(**fields), current.around():
+            with bind(**fields), current.around(), self._watched(current):
                 async with AsyncExitStack() as held:
                     try:
                         await held.enter_async_context(self._run_lock())
                     except anyio.get_cancelled_exc_class() as cut:  # before the turn could store its inputs
                         await self._save_what_is_left(current, cut)
                         raise
-                    with metered(self.context.resources, current.tracker, limits.budget):
+                    with metered(self.context.resources, current.tracker, limits.budget), _told(current):
                         yield current
         finally:
             config.leave(info)
@@ -343,6 +372,15 @@ class Runtime(Wiring):
             self.last_stats = current.stats()
             self._turn = None
             current.done.set()
+
+    def _watched(self, current: turn.Turn) -> AbstractContextManager[None]:
+        """Let those who observe the runtime be told of a turn."""
+        observers = (*self.observers, *self._watchers)
+        if not observers:
+            return observed(None)
+        line, clock = self.context.line, self.context.resources.clock
+        session_id = current.info.session_id or line.session
+        return observed(Observation(observers, clock, session_id, line.branch, current.info.run_id))
 
     @asynccontextmanager
     async def _run_lock(self) -> AsyncIterator[None]:
@@ -404,7 +442,7 @@ class Runtime(Wiring):
         info = current.info
         clock = self.context.resources.clock
         try:
-            expired = await turn.within(clock, current.limits.max_seconds, body, info.scope)
+            expired = await within(clock, current.limits.max_seconds, body, info.scope)
         except (Exception, GeneratorExit):  # the turn has saved what counts; a closed coroutine cannot wait
             raise
         except BaseException as cut:  # cancelled from outside, or the process is to end
@@ -429,6 +467,28 @@ class Runtime(Wiring):
             text = told(error)
             log.error("a turn that was cut could not be saved", extra={"error": text})
             add_note(cut, f"the turn was cut and could not be saved: {text}")
+
+
+@contextmanager
+def _told(current: turn.Turn) -> Iterator[None]:
+    """Tell observers of the beginning and the end of a turn."""
+    if not is_observed():
+        yield
+        return
+    emit(TurnStarted)
+    try:
+        yield
+    except BaseException as error:
+        emit(TurnFailed, error=told(error), duration=current.stats().duration)
+        raise
+    stats = current.stats()
+    emit(
+        TurnFinished,
+        outcome=str(stats.outcome),
+        runs=stats.runs,
+        errors=stats.errors,
+        duration=stats.duration,
+    )
 
 
 def _request_field(request: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,18 +5,21 @@ Owns the life of a session's own line (`main`). Branches beside it are `branchin
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import anyio
 
 from ._context import rebase
 from ._context.context import Context
 from ._context.preload import look_ahead
 from ._context.push import StoreLock, publish, run_lock
 from ._context.rebase import refresh
-from ._runtime.drain import Dispatcher, ErrorCallback, Options
+from ._runtime.drain import Dispatcher, ErrorCallback, Options, WakeCallback
 from ._sessions import stores
 from ._sessions.stores import StoreLike, open_database
 from ._store.branch import MAIN, Branch
@@ -24,11 +27,13 @@ from ._store.names import branch_ref, encode_name
 from ._store.protocol import Durability, Pruned
 from .errors import StoreError, add_note
 from .logging import get_logger
+from .produce import Backoff
 from .resources import RuntimeResources
 from .threads import in_thread
 
 if TYPE_CHECKING:
     from ._sessions import service
+    from ._sessions.relay import RelayReport
 
 __all__ = ["Session", "SessionStore"]
 
@@ -265,10 +270,75 @@ class SessionStore:
             wait=0.0,
             retry_failed=retry_failed,
             max_attempts=max_attempts,
+            is_apart=True,
         )
         from ._sessions import service
 
         return await service.drain_store(self.database, dispatcher, options, resources=resources)
+
+    async def relay(
+        self,
+        dispatcher: Dispatcher | None,
+        *,
+        concurrency: int = 8,
+        timeout: float | None = 60.0,
+        max_attempts: int | None = 10,
+        backoff: float = 1.0,
+        longest: float = 3600.0,
+        once: bool = False,
+        dispatch_concurrency: int = 1,
+        poll: float = 1.0,
+        rescan: float = 60.0,
+        stop: anyio.Event | None = None,
+        on_dispatch_error: ErrorCallback | None = None,
+        on_wake: WakeCallback | None = None,
+        resources: RuntimeResources | None = None,
+        tracer: Any = None,
+        metrics: Any = None,
+    ) -> RelayReport:
+        """Deliver what waits in all sessions until `stop` is set or the call is cancelled; times are seconds.
+
+        `concurrency` sessions are delivered from side by side, each in the order of its plans; with
+        `dispatch_concurrency` several actions of a session too, those of one ordering key one after
+        another. What another drain holds is passed over, and looked at again. A send that takes longer than
+        `timeout` is cut and counts as failed. What failed is sent again after `backoff`, twice that ... up to
+        `longest` seconds, each shortened by a full jitter; the failure that is the `max_attempts`th parks it:
+        it stays as it is until `retry_action` re-arms it. With `once` it ends when nothing is due any more.
+
+        The classes of the artifacts are not needed. A dispatcher that is not a coroutine function runs in a
+        thread. `on_wake` (session id, branch, action) is called for each wake that is due; a wake is
+        delivered without it, too. Told to stop, it sends nothing more, lets what is being sent end (at
+        most `timeout` seconds) and records it. Where refs cannot be waited for, they are looked at every
+        `poll` seconds; every `rescan` seconds all are listed. `tracer` and `metrics` are a tracer and a meter
+        of OpenTelemetry (extra `otel`).
+
+        Raises `ValueError` for a number below 1 or a time that is not above 0. Trouble with one session is
+        logged and in the report, and leaves the others alone.
+        """
+        from ._sessions.relay import Pace, Relay, checked, run
+
+        pace = Pace(
+            concurrency=concurrency,
+            max_attempts=max_attempts,
+            backoff=Backoff(backoff, longest, jitter=1.0),
+            poll=poll,
+            rescan=rescan,
+            once=once,
+        )
+        options = Options(
+            on_error=on_dispatch_error, concurrency=dispatch_concurrency, timeout=timeout, on_wake=on_wake
+        )
+        work = Relay(
+            self.database,
+            dispatcher,
+            options,
+            checked(pace, timeout),
+            resources=resources,
+            stop=stop,
+            tracer=tracer,
+            metrics=metrics,
+        )
+        return await run(work, math.inf if timeout is None else timeout)
 
     async def rebuild_ledger(
         self, session_id: str, resources: RuntimeResources | None = None

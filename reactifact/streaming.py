@@ -1,7 +1,8 @@
-"""Announcements while a turn runs: what a produce says goes to whoever subscribed.
+"""What goes on while it goes on: announcements of produces, and the life of turns and deliveries.
 
-Owns `ProgressEvent`, the bounded queue of one subscriber and the hub that fills them. Nothing here
-is state: an announcement is not stored, and without a subscriber it is gone.
+Owns `ProgressEvent`, the bounded queue of one subscriber and the hub that fills them; the lifecycle events,
+and who observes those that the present code brings about. Nothing here is state: an event is not stored, and
+without a subscriber it is gone.
 """
 
 from __future__ import annotations
@@ -9,6 +10,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -17,12 +21,35 @@ import anyio
 from anyio import from_thread
 from anyio.lowlevel import checkpoint
 
-from .errors import ReactifactError
+from .clock import Clock
+from .errors import ReactifactError, told
+from .logging import get_logger
 
-__all__ = ["EventHub", "EventQueue", "ProgressEvent", "QueueEmpty"]
+__all__ = [
+    "ActionDelivered",
+    "CommitMade",
+    "DeliveryStarted",
+    "EventHub",
+    "EventQueue",
+    "ExecutionFailed",
+    "ExecutionFinished",
+    "ExecutionStarted",
+    "GenerationFailed",
+    "GenerationFinished",
+    "GenerationStarted",
+    "LifecycleEvent",
+    "ProgressEvent",
+    "QuestionAsked",
+    "QueueEmpty",
+    "TurnFailed",
+    "TurnFinished",
+    "TurnStarted",
+]
 
 
 DEFAULT_SIZE = 1024
+
+log = get_logger("reactifact.runtime")
 
 
 class QueueEmpty(ReactifactError, asyncio.QueueEmpty):
@@ -37,6 +64,205 @@ class ProgressEvent:
     message: str = ""
     data: dict[str, Any] = field(default_factory=dict)
     timestamp: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+
+# -- the life of turns and deliveries ------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LifecycleEvent(ProgressEvent):
+    """Something the runtime or a drain did, of a session, a branch and a run (empty: outside of a turn)."""
+
+    kind: str = "lifecycle"
+    session_id: str = ""
+    branch: str = ""
+    run_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnStarted(LifecycleEvent):
+    """A turn holds its branch and begins."""
+
+    kind: str = "turn_started"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnFinished(LifecycleEvent):
+    """A turn ended in good order; `duration` in seconds."""
+
+    kind: str = "turn_finished"
+    outcome: str = ""
+    runs: int = 0
+    errors: int = 0
+    duration: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnFailed(LifecycleEvent):
+    """A turn ended by an error or a cancellation; `duration` in seconds."""
+
+    kind: str = "turn_failed"
+    error: str = ""
+    duration: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationStarted(LifecycleEvent):
+    """A generation of so many executions begins; `number` counts from 1 within the turn."""
+
+    kind: str = "generation_started"
+    number: int = 0
+    executions: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationFinished(LifecycleEvent):
+    """A generation is committed, and stored where each is (`per_commit`); it ran so many executions."""
+
+    kind: str = "generation_finished"
+    number: int = 0
+    runs: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationFailed(LifecycleEvent):
+    """A generation ended by an error, a failed delivery or a cancellation."""
+
+    kind: str = "generation_failed"
+    number: int = 0
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionStarted(LifecycleEvent):
+    """An agent begins on an event; `execution` tells the executions of a process apart."""
+
+    kind: str = "execution_started"
+    execution: int = 0
+    agent: str = ""
+    artifact_id: str = ""
+    event: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionFinished(ExecutionStarted):
+    """An agent came to its end; `latency` in milliseconds. Whether it counts, its generation decides."""
+
+    kind: str = "execution_finished"
+    latency: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionFailed(ExecutionFinished):
+    """An agent failed."""
+
+    kind: str = "execution_failed"
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitMade(LifecycleEvent):
+    """An agent's patch is committed under an id (`Context.head_id`); its generation stores it."""
+
+    kind: str = "commit_made"
+    commit: str = ""
+    version: int = 0
+    agent: str = ""
+    artifact_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionAsked(LifecycleEvent):
+    """A question to a human is committed."""
+
+    kind: str = "question_asked"
+    artifact_id: str = ""
+    question: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryStarted(LifecycleEvent):
+    """An action is about to be sent; `commit` is the id of the commit that planned it, if there is one."""
+
+    kind: str = "delivery_started"
+    action_id: str = ""
+    action_kind: str = ""
+    key: str = ""
+    agent: str = ""
+    commit: str = ""
+    attempts: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionDelivered(DeliveryStarted):
+    """How a send ended, as it is recorded: dispatched, failed, parked, or pending where it was cut off.
+
+    `attempts` counts the failures, this one included; `latency` in milliseconds.
+    """
+
+    kind: str = "action_delivered"
+    status: str = ""
+    error: str = ""
+    latency: float = 0.0
+
+
+Observer = Callable[[LifecycleEvent], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """Who is told what the present code does, and what it is done for."""
+
+    observers: tuple[Observer, ...]
+    clock: Clock
+    session_id: str = ""
+    branch: str = ""
+    run_id: str = ""
+
+
+_observation: ContextVar[Observation | None] = ContextVar("reactifact_observation", default=None)
+
+
+@contextmanager
+def observed(observation: Observation | None) -> Iterator[None]:
+    """Let some observers be told of what happens inside the block, and no others; `None`: nobody."""
+    token = _observation.set(observation)
+    try:
+        yield
+    finally:
+        _observation.reset(token)
+
+
+def observation() -> Observation | None:
+    """Return who observes the present code."""
+    return _observation.get()
+
+
+def is_observed() -> bool:
+    """Tell, for next to nothing, whether anybody is told of what the present code does."""
+    return _observation.get() is not None
+
+
+def emit(kind: type[LifecycleEvent], **fields: Any) -> None:
+    """Tell the observers of the present code. What one of them raises is logged, and stops nothing."""
+    found = _observation.get()
+    if found is None:
+        return
+    event = kind(
+        session_id=found.session_id,
+        branch=found.branch,
+        run_id=found.run_id,
+        timestamp=found.clock.now(),
+        **fields,
+    )
+    for observer in found.observers:
+        try:
+            observer(event)
+        except Exception as error:
+            log.error("an observer of the lifecycle failed", extra={"error": told(error)})
+
+
+# -- queues --------------------------------------------------------------------------------------
 
 
 class _Waiter:

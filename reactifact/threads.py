@@ -8,8 +8,12 @@ passes through it and would leave the thread behind, still writing. It is put of
 from __future__ import annotations
 
 import asyncio
+import socket
+import threading
 from collections.abc import Callable
-from typing import TypeVar, TypeVarTuple, Unpack
+from contextvars import copy_context
+from functools import partial
+from typing import NoReturn, TypeVar, TypeVarTuple, Unpack
 
 import anyio
 from anyio import CapacityLimiter, to_thread
@@ -52,6 +56,39 @@ async def in_thread(function: Callable[[Unpack[Args]], T], *args: *Args) -> T:
         return await to_thread.run_sync(function, *args, limiter=_limit())
     finally:
         _running -= 1
+
+
+async def abandonable(function: Callable[[], T]) -> T:
+    """Call a blocking function of a user in a thread of its own; a cancellation leaves it behind.
+
+    What it returns or raises then is lost. The thread does not keep the process from ending.
+    """
+    outcome: list[Callable[[], T]] = []
+    ours, theirs = socket.socketpair()
+    context = copy_context()
+
+    def run() -> None:
+        with theirs:
+            try:
+                result = context.run(function)
+            except BaseException as error:
+                outcome.append(partial(_raise, error))
+            else:
+                outcome.append(lambda: result)
+
+    global _running
+    _running += 1
+    try:
+        with ours:
+            threading.Thread(target=run, name="reactifact send", daemon=True).start()
+            await anyio.wait_readable(ours)  # when its end is closed
+    finally:
+        _running -= 1
+    return outcome[0]()
+
+
+def _raise(error: BaseException) -> NoReturn:
+    raise error
 
 
 async def short_call(is_local: bool, function: Callable[[Unpack[Args]], T], *args: *Args) -> T:

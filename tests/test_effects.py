@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import anyio
 import pytest
@@ -33,6 +35,8 @@ from reactifact import (
 )
 from reactifact.effects import current_effects
 from reactifact.errors import AnswerConflict, IntentConflict, ReactifactError
+from reactifact.outbox import actions
+from reactifact.testing import JumpingClock
 
 pytestmark = pytest.mark.anyio
 
@@ -449,3 +453,162 @@ async def test_what_a_task_does_after_its_execution_is_refused_and_not_lost() ->
     assert refused == ["create", "update", "delete", "link", "unlink", "effect"]
     assert context.snapshot().keys() == {"n", "q"}
     assert live(context, "n").data.text == "b"
+
+
+# -- later, never, and to oneself -------------------------------------------------------------------
+
+
+LATER = datetime(2031, 1, 1, 12, tzinfo=ZoneInfo("Europe/Berlin"))
+
+
+async def test_a_time_is_kept_in_utc_and_without_a_zone_it_is_refused() -> None:
+    _, effects = planned()
+    assert effects.act("mail", key="k", not_before=LATER) is not None
+    (create,) = effects.operations
+    assert isinstance(create, Create)
+    assert create.data.not_before == LATER
+    assert create.data.not_before.tzinfo is UTC
+    with pytest.raises(ValueError, match="'j' has no zone"):
+        effects.act("mail", key="j", not_before=datetime(2031, 1, 1))
+    assert len(effects.operations) == 1
+
+
+async def test_an_intent_without_a_time_is_stored_as_ever() -> None:
+    context = Context()
+    await commit(context, lambda call: call.effects.act("mail", key="k"))
+    stored = context.working.state.stored("action:k")
+    assert stored is not None
+    payload = context.working.state.payload(stored.meta)
+    assert b"not_before" not in payload
+    assert b"cancelled_at" not in payload
+
+
+async def test_a_time_is_moved_by_planning_the_intent_again() -> None:
+    context = Context()
+    await commit(context, lambda call: call.effects.act("mail", key="k", not_before=LATER))
+    await commit(context, lambda call: call.effects.act("mail", key="k", not_before=LATER + timedelta(1)))
+    assert live(context, "action:k").data.not_before == LATER + timedelta(1)
+    again: list[Any] = []
+    await commit(
+        context,
+        lambda call: again.append(call.effects.act("mail", key="k", not_before=LATER + timedelta(1))),
+    )
+    assert again == [None]
+
+
+async def test_what_is_cancelled_stays_so_and_is_sent_by_nobody() -> None:
+    context, sent = Context(), []
+    told: list[Any] = []
+
+    async def send(context: Context, action: Artifact[Any]) -> None:
+        sent.append(action.id)
+
+    await commit(context, lambda call: call.effects.act("mail", key="k", payload={"n": 1}))
+    await commit(context, lambda call: told.append(call.effects.cancel("k")))
+    await commit(context, lambda call: told.append(call.effects.cancel("k")))
+    await commit(context, lambda call: told.append(call.effects.act("mail", key="k", payload={"n": 2})))
+    await commit(context, lambda call: told.append(call.effects.cancel("nothing")))
+    assert told == [True, False, None, False]
+    assert live(context, "action:k").data.status == "cancelled"
+    assert await Runtime(context, dispatcher=send).flush_pending_actions() == 0
+    assert sent == []
+    assert context.pending_actions() == []
+    assert [found.id for found in actions(context, "cancelled")] == ["action:k"]
+
+
+async def test_what_was_delivered_cannot_be_cancelled() -> None:
+    context, told = Context(), []
+
+    async def send(context: Context, action: Artifact[Any]) -> None:
+        """Send it."""
+
+    await commit(context, lambda call: call.effects.act("mail", key="k"))
+    await Runtime(context, dispatcher=send).flush_pending_actions()
+    await commit(context, lambda call: told.append(call.effects.cancel("k")))
+    assert told == [False]
+    assert live(context, "action:k").data.status == "dispatched"
+
+
+async def test_an_intent_may_be_cancelled_by_the_execution_that_planned_it() -> None:
+    context = Context()
+
+    def both(call: ProduceCall) -> None:
+        call.effects.act("mail", key="k")
+        assert call.effects.cancel("k")
+        assert not call.effects.cancel("k")
+
+    await commit(context, both)
+    assert live(context, "action:k").data.status == "cancelled"
+    assert context.pending_actions() == []
+
+
+async def test_a_plan_and_its_cancellation_in_one_generation_end_in_a_cancelled_intent() -> None:
+    context = Context()
+    await commit(context, lambda call: call.effects.act("mail", key="k", payload={"n": 1}))
+    done: list[Any] = []
+
+    @produce(Note, also_creates=PendingAction)
+    async def replan(call: ProduceCall) -> None:
+        done.append(call.effects.act("mail", key="k", payload={"n": 2}))
+
+    @produce(Note)
+    async def cancel(call: ProduceCall) -> None:
+        done.append(call.effects.cancel("k"))
+
+    agents = [
+        create_agent("replans", consumes=[Consume(Order)], produces=[replan]),
+        create_agent("cancels", consumes=[Consume(Order)], produces=[cancel]),
+    ]
+    context.create(Order(item="tea"), id="o")
+    await Runtime(context, agents).arun()
+    found = live(context, "action:k").data
+    assert (found.status, found.payload) == ("cancelled", {"n": 2})
+
+
+async def test_a_fork_and_a_merge_keep_what_was_cancelled_and_when_it_is_due() -> None:
+    context = Context()
+
+    def plan(call: ProduceCall) -> None:
+        call.effects.act("mail", key="a", not_before=LATER)
+        call.effects.act("mail", key="b")
+
+    await commit(context, plan)
+    fork = context.branch(name="fork")
+    await commit(fork, lambda call: call.effects.cancel("b"))
+    assert live(fork, "action:a").data.not_before == LATER
+    assert [found.id for found in context.pending_actions()] == ["action:a", "action:b"]
+    context.merge(fork)
+    assert [found.id for found in context.pending_actions()] == ["action:a"]
+    copy = Context.from_dict(context.to_dict())
+    assert live(copy, "action:b").data.status == "cancelled"
+    assert [found.id for found in copy.pending_actions()] == ["action:a"]
+    context.checkout(1)  # before it was cancelled
+    assert [found.id for found in context.pending_actions()] == ["action:a", "action:b"]
+
+
+async def test_a_turn_delivers_a_wake_that_is_due_and_an_agent_reacts() -> None:
+    clock = JumpingClock()
+    context = Context(RuntimeResources(clock=clock))
+    woken: list[Any] = []
+
+    @produce(Note)
+    async def remind(call: ProduceCall) -> None:
+        assert call.trigger is not None
+        woken.append((call.trigger.data.idempotency_key, call.trigger.data.payload))
+
+    agent = create_agent("reminder", consumes=[Consume.wake("remind:")], produces=[remind])
+    at = clock.now() + timedelta(hours=1)
+
+    def plan(call: ProduceCall) -> None:
+        call.effects.wake(at, key="remind:1", payload={"n": 1})
+        call.effects.wake(at, key="other:1")
+
+    await commit(context, plan)
+    runtime = Runtime(context, [agent])  # a wake needs no dispatcher
+    assert await runtime.arun() == 0
+    assert woken == []
+    clock.advance(3600)
+    assert await runtime.arun() == 1
+    assert woken == [("remind:1", {"n": 1})]
+    assert await runtime.arun() == 0
+    assert live(context, "action:other:1").data.status == "dispatched"

@@ -31,7 +31,6 @@ REFUSED = [
     "verification_threshold",
     "redactor",
     "trace_truncate",
-    "metrics",
     "authorizer",
     "guardrails",
     "quota",

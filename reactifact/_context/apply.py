@@ -25,6 +25,7 @@ from ..artifacts import ACTION_TYPE, Encoded, action_note, check_text, encode, s
 from ..commit import Write
 from ..errors import IntentConflict, TypeNotFoundError, UnreadablePayload
 from ..events import Event
+from ..interrupt import PendingAction
 from ..operations import Create, Delete, Link, Operation, Unlink, Update
 from ..types.codec import decode_payload
 from ..types.registry import resolve
@@ -152,6 +153,8 @@ def refuse_unequal_intents(patches: Iterable[list[Prepared]], planned: dict[str,
         for item in patch:
             if item.encoded is None or item.encoded.type_id != ACTION_TYPE:
                 continue
+            if isinstance(item.operation, Update) and _cancels(item.operation):
+                continue  # it is no other intent, but the end of one
             known = own.setdefault(item.artifact_id, planned.get(item.artifact_id, item.encoded))
             if known.payload != item.encoded.payload:
                 raise IntentConflict(
@@ -160,6 +163,10 @@ def refuse_unequal_intents(patches: Iterable[list[Prepared]], planned: dict[str,
                     f"give each intent a key of its own"
                 )
     planned.update(own)
+
+
+def _cancels(operation: Update) -> bool:
+    return isinstance(operation.new_data, PendingAction) and operation.new_data.cancelled_at is not None
 
 
 # -- results that are kept although they are not committed yet --

@@ -7,7 +7,7 @@ versions), what branches and merges. The work is done by the modules beside it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import anyio
 from pydantic import BaseModel
@@ -39,6 +39,15 @@ if TYPE_CHECKING:
     from .document import CheckpointLike
 
 M = TypeVar("M", bound=BaseModel)
+
+
+class ParkedEvent(NamedTuple):
+    """An event on which `agent` failed `failures` times, the last time with `error`."""
+
+    event: Event
+    agent: str
+    failures: int
+    error: str
 
 
 class Context:
@@ -315,6 +324,30 @@ class Context:
         """Remove exactly these event objects from the queue."""
         self.require_open()
         self.commits.gather().remove(batch)
+
+    def parked_events(self) -> list[ParkedEvent]:
+        """Return the events on which an agent failed too often (`Runtime(max_failures=)`), in order."""
+        return [
+            ParkedEvent(entry.event, name, found.times, found.error)
+            for entry in self.commits.gather()
+            for name, found in entry.parked.items()
+        ]
+
+    def retry_event(self, artifact_id: str | None = None, *, agent: str | None = None) -> int:
+        """Let parked events be tried again, with their failures counted anew; return how many.
+
+        Only those of one artifact, or on which `agent` failed, where these are given. It is saved as any
+        direct change is.
+        """
+        queue, count = self.commits.gather(), 0
+        for entry in list(queue):
+            if artifact_id not in (None, entry.event.artifact_id):
+                continue
+            for name in entry.parked:
+                if agent in (None, name):
+                    queue.rearm(entry, name)
+                    count += 1
+        return count
 
     # -- announcements -------------------------------------------------------------------------
 

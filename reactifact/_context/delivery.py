@@ -6,9 +6,11 @@ runtime's; nothing here talks to the world.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
+from typing import NamedTuple
 
 from .._store.branch import Branch, new_change_id
 from .._store.commits import CommitRecord
@@ -20,9 +22,14 @@ from ..events import Event, EventType
 from ..interrupt import PendingAction
 from .working_copy import WorkingCopy
 
+RetryAt = Callable[[LedgerEntry], datetime | None]
+"""Says when a failed action is sent again by itself; `None`: not before it is re-armed."""
+
+_AT_ONCE = datetime.min.replace(tzinfo=UTC)
+
 
 def pending(working: WorkingCopy) -> list[Artifact[PendingAction]]:
-    """Return the actions that wait to be sent, in the order they were planned."""
+    """Return the actions that wait to be sent, those of a later time too, in the order they were planned."""
     found = []
     for intent in working.state.waiting():
         stored = working.state.stored(intent.action_id)
@@ -31,39 +38,129 @@ def pending(working: WorkingCopy) -> list[Artifact[PendingAction]]:
     return found
 
 
-def sendable(working: WorkingCopy) -> list[Artifact[PendingAction]]:
-    """Return the actions that may be sent now: those no failed one of their ordering key precedes."""
+def due(working: WorkingCopy, intent: Intent, retry_at: RetryAt | None = None) -> datetime | None:
+    """Return from when on an intent may be sent; `None` for one that nothing but a person lets go on.
+
+    That is one that failed (with `retry_at`: for good), is parked, delivered or simulated.
+    """
+    if intent.simulated_at is not None:
+        return None
+    entry = working.ledger.entry(intent.action_id)
+    moment: datetime | None = _AT_ONCE
+    if entry is not None and entry.status != "pending":
+        moment = retry_at(entry) if retry_at is not None and entry.status == "failed" else None
+    if moment is None or intent.not_before is None:
+        return moment
+    return max(moment, datetime.fromisoformat(intent.not_before))
+
+
+class Outlook(NamedTuple):
+    """What of a branch may be sent now, and when the next look is worth it (`None`: not by time alone)."""
+
+    ready: list[Intent]
+    next: datetime | None
+
+
+def outlook(working: WorkingCopy, now: datetime, retry_at: RetryAt | None = None) -> Outlook:
+    """Return what may be sent, in the order it was planned, and when more may be.
+
+    What is not delivered, because it failed or because its time has not come, holds back what was planned
+    behind it under the same ordering key.
+    """
     blocked: set[str] = set()
-    found = []
+    ready: list[Intent] = []
+    later: list[datetime] = []
     for intent in working.state.waiting():
-        stored = working.state.stored(intent.action_id)
-        if stored is None or intent.simulated_at is not None:
-            continue
         key = intent.ordering_key
-        if key is not None and key in blocked:
+        if intent.simulated_at is not None or (key is not None and key in blocked):
             continue
-        if _is_pending(working, intent):
-            found.append(working.artifact(stored))
-        elif key is not None and not _is_delivered(working, intent):
+        if working.state.stored(intent.action_id) is None:
+            continue
+        moment = due(working, intent, retry_at)
+        if moment is not None and moment <= now:
+            ready.append(intent)
+            continue
+        if moment is not None:
+            later.append(moment)
+        if key is not None and not _is_delivered(working, intent):
             blocked.add(key)
-    return found
+    return Outlook(ready, min(later, default=None))
 
 
-def waits(working: WorkingCopy, action_id: str) -> bool:
+def next_wake(working: WorkingCopy) -> datetime | None:
+    """Return from when on a wake may be delivered, the earliest of them; `None` where none waits."""
+    moments = (due(working, intent) for intent in working.state.waiting() if intent.is_wake)
+    return min((moment for moment in moments if moment is not None), default=None)
+
+
+def sendable(
+    working: WorkingCopy, now: datetime, retry_at: RetryAt | None = None
+) -> list[Artifact[PendingAction]]:
+    """Return the actions that may be sent now, in the order they were planned."""
+    found = (working.state.stored(intent.action_id) for intent in outlook(working, now, retry_at).ready)
+    return [working.artifact(stored) for stored in found if stored is not None]
+
+
+def may_send(working: WorkingCopy, action_id: str, now: datetime, retry_at: RetryAt | None = None) -> bool:
     """Tell whether an action of the branch is still to be sent, as far as the ledger was read."""
     intent = working.state.intent(action_id)
-    return intent is not None and _is_pending(working, intent)
+    moment = None if intent is None else due(working, intent, retry_at)
+    return moment is not None and moment <= now
 
 
 def failed(working: WorkingCopy) -> list[Artifact[PendingAction]]:
     """Return the actions whose delivery failed and that may be re-armed."""
+    return _standing(working, "failed")
+
+
+def parked(working: WorkingCopy) -> list[Artifact[PendingAction]]:
+    """Return the actions that failed so often that nobody sends them before they are re-armed by hand."""
+    return _standing(working, "parked")
+
+
+def _standing(working: WorkingCopy, status: str) -> list[Artifact[PendingAction]]:
     found = []
     for intent in working.state.waiting():
         stored = working.state.stored(intent.action_id)
         entry = working.ledger.entry(intent.action_id)
-        if stored is not None and entry is not None and entry.status == "failed":
+        if stored is not None and entry is not None and entry.status == status:
             found.append(working.artifact(stored))
     return found
+
+
+class Counts(NamedTuple):
+    """How the outbox of a branch stands: numbers, and when the oldest that waits was planned."""
+
+    waiting: int = 0
+    failed: int = 0
+    parked: int = 0
+    oldest: datetime | None = None
+
+    def plus(self, other: Counts) -> Counts:
+        """Return both together."""
+        moments = [moment for moment in (self.oldest, other.oldest) if moment is not None]
+        return Counts(
+            self.waiting + other.waiting,
+            self.failed + other.failed,
+            self.parked + other.parked,
+            min(moments, default=None),
+        )
+
+
+def counts(working: WorkingCopy) -> Counts:
+    """Return how many actions of a branch wait, failed and are parked; costs what the branch waits for."""
+    number: Counter[str] = Counter()
+    planned: list[datetime] = []
+    for intent in working.state.waiting():
+        stored = working.state.stored(intent.action_id)
+        if stored is None or intent.simulated_at is not None or _is_delivered(working, intent):
+            continue
+        entry = working.ledger.entry(intent.action_id)
+        status = "waiting" if entry is None or entry.status == "pending" else entry.status
+        number[status] += 1
+        if status == "waiting":
+            planned.append(datetime.fromisoformat(intent.not_before or stored.meta.created_at))
+    return Counts(number["waiting"], number["failed"], number["parked"], min(planned, default=None))
 
 
 def _is_pending(working: WorkingCopy, intent: Intent) -> bool:
@@ -76,12 +173,15 @@ def _is_delivered(working: WorkingCopy, intent: Intent) -> bool:
     return entry is not None and entry.status == "dispatched" and entry.intent == intent.intent
 
 
-def all_delivered(working: WorkingCopy) -> bool:
-    """Tell whether the ledger has all that the branch waits for, so that a drain would find nothing.
+def is_idle(working: WorkingCopy, now: datetime) -> bool:
+    """Tell whether a drain would find nothing: all is delivered, or its time has not come.
 
     A settled intent stays in the branch until its next commit, while its delivery is never undone.
     """
-    return all(_is_delivered(working, intent) for intent in working.state.waiting())
+    return all(
+        _is_delivered(working, intent) or ((moment := due(working, intent)) is not None and moment > now)
+        for intent in working.state.waiting()
+    )
 
 
 def simulate(working: WorkingCopy, actions: Sequence[Artifact[PendingAction]], when: datetime) -> None:
@@ -130,7 +230,8 @@ def mark(
 ) -> Artifact[PendingAction] | None:
     """Stage the outcome of a delivery in the ledger; `None` for an id that is not an action.
 
-    `status` is `dispatched`, `failed`, or `pending` for an attempt that was interrupted.
+    `status` is `dispatched`, `failed`, `parked` for a failure that is not tried again before somebody
+    re-arms it, or `pending` for an attempt that was interrupted.
     """
     meta = _action(working, action_id)
     if meta is None:
@@ -153,7 +254,7 @@ def mark(
         updated_at=moment,
         changes=known.changes + 1,
     )
-    verb = {"dispatched": "delivered", "failed": "failed"}.get(status, "interrupted")
+    verb = {"dispatched": "delivered", "pending": "interrupted"}.get(status, status)
     return _record(working, changed, meta, when, f"{verb} {_key(action_id)}", owed)
 
 
@@ -171,7 +272,7 @@ def refuse(working: WorkingCopy, action_id: str, when: datetime) -> Artifact[Pen
 
 
 def rearm(working: WorkingCopy, action_id: str, when: datetime) -> Artifact[PendingAction] | None:
-    """Stage that a failed action may be sent again. Raises `ValueError` for a dispatched one."""
+    """Stage that a failed or parked action may be sent again. Raises `ValueError` for a dispatched one."""
     meta = _action(working, action_id)
     if meta is None:
         return None
@@ -187,6 +288,7 @@ def rearm(working: WorkingCopy, action_id: str, when: datetime) -> Artifact[Pend
         entry,
         status="pending",
         error=None,  # while `attempts` only grows, so that whoever retries can put an end to it
+        armed=entry.attempts,
         updated_at=when.isoformat(),
         changes=entry.changes + 1,
         rearmed=entry.rearmed + 1,

@@ -195,6 +195,23 @@ class GroupIndex:
             groups = [self._group(key, seen) for key in keys]
             return [part for group in groups if group.is_complete for part in group.parts()]
 
+    def members_with(
+        self, working: WorkingCopy, artifact_id: str
+    ) -> tuple[Hashable, dict[str, Facts]] | None:
+        """Return the key and the members of the group an artifact is in, complete or not; `None` for none."""
+        with self._lock:
+            seen = self._seen(working)
+            facts = seen.get(artifact_id, self._members.get(artifact_id))
+            return None if facts is None else (facts.key, dict(self._group(facts.key, seen).members))
+
+    def all_members(self, working: WorkingCopy) -> dict[Hashable, dict[str, Facts]]:
+        """Return the members of every group, complete or not, by key."""
+        with self._lock:
+            seen = self._seen(working)
+            keys = {*self._groups, *(facts.key for facts in seen.values() if facts is not None)}
+            found = {key: self._group(key, seen).members for key in keys}
+            return {key: dict(members) for key, members in found.items() if members}
+
     def _group(self, key: Hashable, seen: dict[str, Facts | None]) -> Group:
         """Return the group of a key with the changes of a view on top."""
         group = self._groups.get(key) or Group(self.rules)

@@ -10,17 +10,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 
 from .._store.branch import Branch
-from .._store.layout import Waiting, waiting_folder, waiting_path
+from .._store.layout import FailureRecord, Waiting, waiting_folder, waiting_path
 from .._store.object_db import blob_entry
 from .._store.objects import Oid, TreeEntry, damaged
 from .._store.trees import Path, subtree, update, walk
 from ..events import Event
 
 _revisions = count()
+_ERROR_TEXT = 1000
+"""Characters of an error that are kept of it."""
 
 
 @dataclass(eq=False, slots=True)
@@ -37,9 +39,17 @@ class QueueEntry:
     order: int = 0
     behind: int = 0
     path: Path | None = None  # of the file that holds it as it is
+    failures: dict[str, FailureRecord] = field(default_factory=dict)  # by agent
+
+    @property
+    def parked(self) -> dict[str, FailureRecord]:
+        """The agents that failed on the event too often, and are not asked before it is re-armed."""
+        return {name: one for name, one in self.failures.items() if one.is_parked}
 
     def is_asked(self, name: str) -> bool:
         """Tell whether an agent of that name is still to be asked, or owes the event an execution."""
+        if name in self.failures and self.failures[name].is_parked:
+            return False
         if self.owed is None or name in self.owed:
             return True
         return bool(self.considered) and name not in self.considered
@@ -100,10 +110,10 @@ class Queue:
         self._sort()
         waiting = list(self._entries.values())
         for entry in waiting:
-            if entry.owed and not entry.is_asked_of_any(names):
+            if (entry.owed or entry.failures) and not entry.is_asked_of_any(names):
                 key = id(entry.event)
                 self._parked[key] = self._entries.pop(key)
-                self._absent.update(entry.owed)
+                self._absent.update(entry.owed or ())
         return list(self._entries.values()) if self._parked else waiting
 
     @property
@@ -125,18 +135,43 @@ class Queue:
             self._is_sorted = False
 
     def owe(self, entry: QueueEntry, owed: list[str]) -> None:
-        """Note which agents owe an event an execution."""
-        if entry.owed != owed:
-            entry.owed = owed
-            if self._holds(entry):
-                self._unstore(entry)
-                self._unstored[id(entry.event)] = entry
+        """Note which agents owe an event an execution; what others failed at before counts no more."""
+        failures = {name: one for name, one in entry.failures.items() if name in owed or one.is_parked}
+        if entry.owed != owed or entry.failures != failures:
+            entry.owed, entry.failures = owed, failures
+            self._renew(entry)
+
+    def fail(self, entry: QueueEntry, name: str, error: str, limit: int) -> bool:
+        """Note that an agent failed on an event; the `limit`th failure parks it. Return whether it did."""
+        known = entry.failures.get(name)
+        count = 1 if known is None else known.times + 1
+        text = error.encode("utf-8", "backslashreplace").decode()[:_ERROR_TEXT]
+        entry.failures = {**entry.failures, name: FailureRecord(count, text, count >= limit)}
+        if count >= limit:
+            entry.owed = [other for other in entry.owed or () if other != name]
+        self._renew(entry)
+        return count >= limit
+
+    def rearm(self, entry: QueueEntry, name: str) -> None:
+        """Let an agent that is parked on an event be asked again, with no failure counted."""
+        entry.failures = {other: one for other, one in entry.failures.items() if other != name}
+        entry.owed = [*(entry.owed or ()), name]
+        self._renew(entry)
+        self._unpark()
+
+    def _renew(self, entry: QueueEntry) -> None:
+        if self._holds(entry):
+            self._unstore(entry)
+            self._unstored[id(entry.event)] = entry
 
     def rename(self, names: Mapping[str, str]) -> None:
         """Let what is owed under earlier names be owed under present ones; costs a look at what waits."""
         if not names or names == self._renamed:
             return
         for entry in self:
+            if not names.keys().isdisjoint(entry.failures):
+                entry.failures = {names.get(name, name): one for name, one in entry.failures.items()}
+                self._renew(entry)
             if entry.owed and not names.keys().isdisjoint(entry.owed):
                 self.owe(entry, list(dict.fromkeys(names.get(name, name) for name in entry.owed)))
         self._renamed = dict(names)
@@ -189,12 +224,13 @@ class Queue:
 
     def store(self) -> Oid | None:
         """Stage the files of what changed and return the tree of all that waits and is owed."""
-        fresh = [entry for entry in self._unstored.values() if entry.owed is None or entry.owed]
+        fresh = [e for e in self._unstored.values() if e.owed is None or e.owed or e.parked]
         if not self.line.is_watched and self.line.ref is not None:
             fresh = self._newest_of_a_kind(fresh)
         edits: dict[Path, TreeEntry | None] = dict.fromkeys(self._gone)
         for entry in fresh:
-            waiting = Waiting(entry.event.to_dict(), entry.owed, entry.order, entry.behind)
+            failures = {name: dict(one._asdict()) for name, one in entry.failures.items()}
+            waiting = Waiting(entry.event.to_dict(), entry.owed, entry.order, entry.behind, failures)
             data = waiting.encode()
             entry.path = waiting_path(waiting, data)
             self._stored[entry.path] = entry
@@ -281,6 +317,7 @@ class Queue:
                 order=waiting.order,
                 behind=waiting.behind,
                 path=path,
+                failures={name: FailureRecord(**one) for name, one in (waiting.failures or {}).items()},
             )
             self._entries[id(entry.event)] = self._stored[path] = entry
         self._is_sorted = False

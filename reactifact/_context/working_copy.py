@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 
 from pydantic import BaseModel
 
-from .._store.layout import Edge, Intent, ListingRecord, Meta, ReadRecord, file_path
+from .._store.layout import Edge, ListingRecord, Meta, ReadRecord, file_path
 from .._store.ledger import Ledger
 from .._store.names import encode_name
 from .._store.objects import Oid
@@ -204,12 +204,16 @@ class Reading:
     def _delivered(self, meta: Meta, action: PendingAction) -> PendingAction:
         entry = self.ledger.entry(meta.id)
         intent = self.state.intent(meta.id)
+        if action.cancelled_at is not None and (entry is None or entry.status != "dispatched"):
+            attempts = 0 if entry is None else entry.attempts
+            return action.model_copy(update={"status": "cancelled", "attempts": attempts})
         if entry is None:
             if intent is not None and intent.simulated_at is not None:
                 when = datetime.fromisoformat(intent.simulated_at)
                 return action.model_copy(update={"status": "simulated", "dispatched_at": when})
             return action
-        if entry.status == "dispatched" and entry.intent != meta.content_hash:
+        is_other = entry.intent != meta.content_hash and action.cancelled_at is None  # else: cancelled late
+        if entry.status == "dispatched" and is_other:
             return action.model_copy(update={"status": "failed", "error": other_payload(meta.id)})
         moment = entry.dispatched_at
         return action.model_copy(
@@ -605,7 +609,7 @@ class WorkingCopy(Reading):
         """Wait for the delivery of an action, unless the ledger has it with this payload."""
         entry = self.ledger.entry(meta.id)
         if entry is None or entry.status != "dispatched" or entry.intent != meta.content_hash:
-            self.state.expect(Intent.of(meta, self.state.payload(meta)))
+            self.state.wait_for(meta, self.state.payload(meta))
 
     def delete(self, artifact_id: str, origin: Origin) -> Meta | None:
         """Remove an artifact; its relations stay. Returns what it was, or `None`."""

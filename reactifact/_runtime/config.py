@@ -1,12 +1,11 @@
 """What a runtime runs with: agents, policies, callbacks, and what follows from them alone.
 
-Owns the configuration that `Runtime` is made of and a turn asks about, its checks, and the two hints
-on stderr. It runs nothing.
+Owns the configuration that `Runtime` is made of and a turn asks about, its checks, and the two hints.
+It runs nothing.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -19,7 +18,10 @@ from ..agents import Agent
 from ..budget import Budget
 from ..errors import ReactifactError, add_note, told
 from ..events import Event
-from ..logging import get_logger
+from ..interrupt import WAKE
+from ..logging import get_logger, hint
+from ..otel import observers_of
+from ..streaming import Observer
 from .drain import Dispatcher, Drained, ErrorCallback, Options
 from .execution import Result
 from .plan import Roster, Scheduler, renames
@@ -62,9 +64,9 @@ class Wiring:
         dispatch_errors: Literal["raise", "record"] = "raise",
         dispatch_concurrency: int = 1,
         simulate: bool = False,
+        hints: bool = True,
+        max_failures: int | None = None,
     ) -> None:
-        if tracer is not None:
-            raise ValueError("tracer= is not supported: read the commits of the store, or the log")
         if session_save_policy not in get_args(SavePolicy):
             raise ValueError(
                 f"session_save_policy is 'per_step', 'per_commit' or 'per_turn', not {session_save_policy!r}"
@@ -79,9 +81,15 @@ class Wiring:
         for name, value in (
             ("max_concurrency", max_concurrency),
             ("dispatch_concurrency", dispatch_concurrency),
+            ("max_failures", max_failures),
         ):
             if value is not None and value < 1:
                 raise ValueError(f"{name} is a number of at least 1, not {value!r}")
+        if max_failures is not None and isolate_errors:
+            raise ValueError(
+                "isolate_errors=True takes an event on which an agent failed for handled, and max_failures= "
+                "keeps it: pass one of them"
+            )
         self.context = context
         self.agents: list[Agent] = []
         for agent in agents or ():
@@ -99,6 +107,10 @@ class Wiring:
         self.dispatch_concurrency = dispatch_concurrency
         self.simulate = simulate
         self._roster: Roster | None = None
+        self.hints = hints
+        self.max_failures = max_failures
+        self.observers: tuple[Observer, ...] = observers_of(tracer, context.resources.metrics)
+        self.next_wake: tuple[Any, datetime | None] | None = None  # as of a state of the outbox
         self._hinted: set[str] = set()
         self._told_absent: set[str] = set()
 
@@ -154,9 +166,10 @@ class Wiring:
             add_note(result.error, f"on_agent_error failed: {told(error)}")
 
     def warn_without_dispatcher(self) -> None:
-        """Say once, on stderr, that actions wait and nobody delivers them."""
-        if self.dispatcher is None and self.context.has_actions():
-            waiting = len(self.context.pending_actions())
+        """Say once that actions wait and nobody delivers them."""
+        if self.dispatcher is None and "dispatcher" not in self._hinted and self.context.has_actions():
+            pending = self.context.pending_actions()
+            waiting = sum(action.data.kind != WAKE for action in pending)
             if waiting:
                 self.hint(
                     "dispatcher",
@@ -165,7 +178,7 @@ class Wiring:
                 )
 
     def hint_at_silence(self) -> None:
-        """Say once, on stderr, that events came and woke nobody."""
+        """Say once that events came and woke nobody."""
         if self.agents:
             self.hint(
                 "silence",
@@ -185,10 +198,10 @@ class Wiring:
             )
 
     def hint(self, kind: str, text: str) -> None:
-        """Say something once, on stderr."""
-        if kind not in self._hinted:
+        """Log something once, unless hints are turned off; where nobody has set up logging, on stderr."""
+        if self.hints and kind not in self._hinted:
             self._hinted.add(kind)
-            print(text, file=sys.stderr)
+            hint(text)
 
 
 # -- the turns in progress in this process: listing them and cancelling one --

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from inspect import iscoroutinefunction
 from typing import Any
 
 import anyio
@@ -19,15 +20,27 @@ from .._context.context import Context
 from .._context.preload import look_ahead
 from .._context.push import StoreLock, drain_lock, publish_ledger
 from .._context.working_copy import WorkingCopy
+from .._store.branch import Branch
 from .._store.ledger import LedgerEvent
+from .._store.state import State
 from ..artifacts import Artifact
-from ..errors import IntentConflict, LockLost, TypeNotFoundError, UnreadablePayload, add_note, text_of, told
-from ..interrupt import PendingAction
-from ..logging import get_logger
-from ..threads import at_once, short_call
+from ..errors import (
+    DeliveryTimeout,
+    IntentConflict,
+    LockLost,
+    TypeNotFoundError,
+    UnreadablePayload,
+    add_note,
+    text_of,
+    told,
+)
+from ..interrupt import WAKE, PendingAction
+from ..logging import bind, get_logger
+from ..streaming import ActionDelivered, DeliveryStarted, emit, is_observed, observation, observed
+from ..threads import abandonable, at_once, short_call
 from ..types.registry import resolve, revision_of
 from .plan import Upcoming
-from .tasks import Function, run_all
+from .tasks import Function, run_all, within
 
 # -- whether what waiting actions rest on can be read, asked before the first of them is sent --
 
@@ -86,6 +99,8 @@ def _require(working: WorkingCopy, action_id: str, artifact_id: str) -> None:
 log = get_logger("reactifact.runtime")
 
 Dispatcher = Callable[[Context, Artifact[PendingAction]], Any]
+WakeCallback = Callable[[str, str, Artifact[PendingAction]], Any]
+"""Is told the session, the branch and the wake that is due there."""
 ErrorCallback = Callable[[Artifact[PendingAction], Exception], Any]
 
 
@@ -95,6 +110,8 @@ class Drained:
 
     tried: int = 0
     delivered: int = 0
+    parked: int = 0
+    is_cut: bool = False  # told to stop, or the branch moved: what is left was not looked at
     errors: list[tuple[int, Exception]] = field(default_factory=list)  # (place in the drain, error)
 
     def raise_first(self) -> None:
@@ -114,6 +131,13 @@ class Options:
     `owed` names the agents that may react to a delivery, `None`: any that there will be. `wait` is how
     many seconds to wait for another drain of the session. With `retry_failed` those that failed are
     re-armed first, but for those with `max_attempts` failed attempts or more.
+
+    `timeout` is how many seconds a send may take; it is cut then, and counts as failed. `retry_at` says
+    when a failed action is sent again by itself. The failure that is the `park_after`th since the action
+    was planned or re-armed parks it. `stops` is asked before each send. With `needs_models` nothing is sent
+    that rests on an artifact whose class is missing. With `is_apart` somebody else may write the branch:
+    what was cancelled or replaced there meanwhile is not sent. With `in_threads` a dispatcher that is not a
+    coroutine function is called in a thread. `on_wake` is called for each wake that is due.
     """
 
     on_error: ErrorCallback | None = None
@@ -123,12 +147,20 @@ class Options:
     wait: float = math.inf
     retry_failed: bool = False
     max_attempts: int | None = None
+    timeout: float | None = None
+    retry_at: delivery.RetryAt | None = None
+    park_after: int | None = None
+    stops: Callable[[], bool] | None = None
+    needs_models: bool = True
+    is_apart: bool = False
+    in_threads: bool = False
+    on_wake: WakeCallback | None = None
 
 
 async def drain(
-    context: Context, dispatcher: Dispatcher, options: Options, done: Drained | None = None
+    context: Context, dispatcher: Dispatcher | None, options: Options, done: Drained | None = None
 ) -> Drained:
-    """Send every waiting action once, in the order they were planned.
+    """Send every waiting action once, in the order they were planned; without a dispatcher, wakes alone.
 
     The branch must have been published. Each outcome is on stable storage before the next send, so
     a kill repeats at most the one in flight (those in flight, with `concurrency`). An action that
@@ -140,26 +172,38 @@ async def drain(
     be another's by now.
     """
     done = Drained() if done is None else done
-    async with drain_lock(context.line, context.resources.clock, options.wait) as lock:
-        drainer = _Drainer(context, dispatcher, options, done, lock)
-        await drainer.look()
-        await look_ahead(context.commits, outbox=True)
-        if options.retry_failed:
-            _rearm(context, options.max_attempts)
-        await _report_refused(context, options, done)
-        waiting = delivery.sendable(context.working)
+    line, clock = context.line, context.resources.clock
+    seen = observation()
+    if seen is not None:
+        seen = replace(seen, session_id=line.session, branch=line.branch)
+    with bind(session_id=line.session, branch=line.branch), observed(seen):
+        async with drain_lock(line, clock, options.wait) as lock:
+            return await _drain(context, _Drainer(context, dispatcher, options, done, lock))
+
+
+async def _drain(context: Context, drainer: _Drainer) -> Drained:
+    options, done = drainer.options, drainer.done
+    await drainer.look()
+    await look_ahead(context.commits, outbox=True)
+    if options.retry_failed:
+        _rearm(context, options.max_attempts)
+    await _report_refused(context, options, done)
+    waiting = delivery.sendable(context.working, context.resources.clock.now(), options.retry_at)
+    if drainer.dispatcher is None:
+        waiting = [action for action in waiting if action.data.kind == WAKE]  # those are not sent anywhere
+    if options.needs_models:
         require_readable(context.working, waiting)
-        if options.simulate:
-            done.tried = len(waiting)
-            context.commits.note_simulated(waiting)
-            return done
-        if waiting:
-            await short_call(context.line.database.backend.is_local, context.line.require_ledger)
-        try:
-            with lock.waits_for():
-                await drainer.send_all(waiting)
-        finally:
-            done.errors.sort(key=lambda failure: failure[0])
+    if options.simulate:
+        done.tried = len(waiting)
+        context.commits.note_simulated(waiting)
+        return done
+    if waiting:
+        await short_call(context.line.database.backend.is_local, context.line.require_ledger)
+    try:
+        with drainer.lock.waits_for():
+            await drainer.send_all(waiting)
+    finally:
+        done.errors.sort(key=lambda failure: failure[0])
     return done
 
 
@@ -167,19 +211,27 @@ class _Drainer:
     """One drain in progress."""
 
     def __init__(
-        self, context: Context, dispatcher: Dispatcher, options: Options, done: Drained, lock: StoreLock
+        self,
+        context: Context,
+        dispatcher: Dispatcher | None,
+        options: Options,
+        done: Drained,
+        lock: StoreLock,
     ) -> None:
-        self._lock = lock
+        self.lock = lock
+        self.dispatcher = dispatcher
+        self.options = options
+        self.done = done
         self._lost: LockLost | None = None
         self._context = context
-        self._dispatcher = dispatcher
-        self._options = options
-        self._done = done
         self._blocked: set[str] = set()  # ordering keys with a failure before
         self._looking = anyio.Lock()  # sends begin in the order in which they were planned
+        self._tip = context.line.published
+        self._newer: State | None = None  # what the branch came to be while it was drained
+        self._is_gone = False
 
     async def look(self) -> None:
-        """See that the lock is still ours and what others delivered. Raises `LockLost`."""
+        """See that the lock is still ours, what others delivered and wrote. Raises `LockLost`."""
         context = self._context
         heard = await short_call(context.line.database.backend.is_local, self._looked)
         if heard:
@@ -187,18 +239,25 @@ class _Drainer:
             delivery.hear_of_others(context.working, heard, context.resources.clock.now())
 
     def _looked(self) -> list[LedgerEvent]:
-        self._lock.require_held()
-        return self._context.line.ledger.hear()
+        self.lock.require_held()
+        line = self._context.line
+        if self.options.is_apart and line.ref is not None:
+            tip = line.database.backend.refs(line.ref).get(line.ref)
+            if tip != self._tip:
+                newer = Branch.load(line.database, line.session, line.branch)
+                self._newer, self._is_gone = None if newer is None else newer.state, newer is None
+                self._tip = tip
+        return line.ledger.hear()
 
     async def send_all(self, waiting: list[Artifact[PendingAction]]) -> None:
         """Send what waits. Raises `LockLost`, after what was under way has ended."""
-        if self._options.concurrency == 1:
+        if self.options.concurrency == 1:
             for action in waiting:
                 await self.send(action)
         else:
             await self.send_concurrently(waiting)
         if self._lost is not None:
-            for _, error in self._done.errors:
+            for _, error in self.done.errors:
                 add_note(self._lost, f"also failed: {told(error)}")
             raise self._lost
 
@@ -216,59 +275,157 @@ class _Drainer:
             action = upcoming.next()
             return None if action is None else partial(send, action)
 
-        await run_all(function, min(self._options.concurrency, len(waiting)))
+        await run_all(function, min(self.options.concurrency, len(waiting)))
 
     async def send(self, action: Artifact[PendingAction]) -> None:
         """Send one action and record how it went, unless a failure before holds it back."""
         key = action.data.ordering_key
         if key is not None and key in self._blocked:
             return
-        if not await self._may_send(action):
-            return
-        number = self._done.tried
-        self._done.tried += 1
+        with bind(**_fields(self._context, action)):
+            if await self._may_send(action):
+                await self._send(action, key)
+
+    async def _send(self, action: Artifact[PendingAction], key: str | None) -> None:
+        number = self.done.tried
+        self.done.tried += 1
+        clock = self._context.resources.clock
+        begun = clock.monotonic()
+        if is_observed():
+            emit(DeliveryStarted, **self._told(action), attempts=action.data.attempts)
         try:
-            result = self._dispatcher(self._context, action)
-            if isinstance(result, Awaitable):
-                await result
+            await self._call(action)
         except Exception as error:
+            took = clock.monotonic() - begun
             if key is not None:
                 self._blocked.add(key)
-            await self._failed(action, number, error)
+            await self._failed(action, number, error, took)
         except BaseException:
             # cancelled in the middle of a send: whether it went out is not known
-            await self._record(action, "pending", "interrupted")
+            recorded = await self._record(action, "pending", "interrupted")
+            self._tell(action, recorded, clock.monotonic() - begun, "interrupted")
             raise
         else:
-            await self._record(action, "dispatched", None)
-            self._done.delivered += 1
-            log.info("action dispatched", extra=_fields(action))
+            took = clock.monotonic() - begun
+            recorded = await self._record(action, "dispatched", None)
+            self.done.delivered += 1
+            log.info("action dispatched")
+            self._tell(action, recorded, took, "")
+
+    def _told(self, action: Artifact[PendingAction]) -> dict[str, Any]:
+        """Return what observers are told of an action."""
+        stored = self._context.working.state.stored(action.id)
+        found = _fields(self._context, action)
+        return {
+            "action_id": action.id,
+            "action_kind": found["action_kind"],
+            "key": found["action_key"],
+            "agent": found.get("agent", ""),
+            "commit": "" if stored is None else stored.meta.commit or "",
+        }
+
+    def _tell(
+        self,
+        action: Artifact[PendingAction],
+        recorded: Artifact[PendingAction] | None,
+        seconds: float,
+        error: str,
+    ) -> None:
+        """Tell observers how a send ended."""
+        if is_observed() and recorded is not None:
+            emit(
+                ActionDelivered,
+                **self._told(action),
+                status=recorded.data.status,
+                attempts=recorded.data.attempts,
+                error=error,
+                latency=round(seconds * 1000, 3),
+            )
+
+    async def _call(self, action: Artifact[PendingAction]) -> None:
+        """Call the dispatcher, for a wake who wants to hear of it. Raises `DeliveryTimeout`."""
+        call: Callable[[], Any]
+        line = self._context.line
+        if action.data.kind != WAKE:
+            assert self.dispatcher is not None
+            call = partial(self.dispatcher, self._context, action)
+        elif self.options.on_wake is not None:
+            call = partial(self.options.on_wake, line.session, line.branch, action)
+        else:
+            return
+        is_blocking = self.options.in_threads and not _is_async(call.func)
+
+        async def send() -> None:
+            result = await abandonable(call) if is_blocking else call()
+            if isinstance(result, Awaitable):
+                await result
+
+        timeout = self.options.timeout
+        if await within(self._context.resources.clock, timeout, send, anyio.CancelScope()):
+            raise DeliveryTimeout(
+                f"action {action.id!r} was cut: its send had not ended after {timeout:g} seconds, and "
+                f"whether it went out is not known; it is sent again under the same key"
+            )
 
     async def _may_send(self, action: Artifact[PendingAction]) -> bool:
         """Tell whether the action is still ours to send: the lock is, and nobody else has sent it."""
+        if self.options.stops is not None and self.options.stops():
+            self.done.is_cut = True
+            return False
         async with at_once(self._looking):
             if self._lost is None:
                 try:
                     await self.look()
                 except LockLost as error:
                     self._lost = error
-        return self._lost is None and delivery.waits(self._context.working, action.id)
+        if self._lost is not None or not self._still_stands(action.id):
+            return False
+        now = self._context.resources.clock.now()
+        return delivery.may_send(self._context.working, action.id, now, self.options.retry_at)
 
-    async def _failed(self, action: Artifact[PendingAction], number: int, error: Exception) -> None:
-        failed = await self._record(action, "failed", text_of(error) or type(error).__name__)
-        self._done.errors.append((number, error))
-        extra = {**_fields(action), "error": told(error)}
+    def _still_stands(self, action_id: str) -> bool:
+        """Whether the branch waits for the action as it was planned, as far as it was read."""
+        newer = self._newer
+        if newer is None and not self._is_gone:
+            return True
+        known = self._context.working.state.intent(action_id)
+        found = None if newer is None else newer.intent(action_id)
+        stands = found is not None and known is not None and found.intent == known.intent
+        self.done.is_cut = self.done.is_cut or not stands
+        return stands
+
+    async def _failed(
+        self, action: Artifact[PendingAction], number: int, error: Exception, seconds: float
+    ) -> None:
+        status = "parked" if self._is_last(action.id) else "failed"
+        failed = await self._record(action, status, text_of(error) or type(error).__name__)
+        self.done.errors.append((number, error))
+        self.done.parked += status == "parked"
+        extra = {"error": told(error), "attempts": 0 if failed is None else failed.data.attempts}
         log.warning("action dispatch failed", extra=extra)
-        await _call_back(self._options.on_error, failed or action, error)
+        if status == "parked":
+            log.error("action parked: it is not sent before it is re-armed", extra=extra)
+        self._tell(action, failed, seconds, told(error))
+        await _call_back(self.options.on_error, failed or action, error)
+
+    def _is_last(self, action_id: str) -> bool:
+        """Whether one more failure parks an action."""
+        limit, entry = self.options.park_after, self._context.working.ledger.entry(action_id)
+        tried = 0 if entry is None else entry.attempts - entry.armed
+        return limit is not None and tried + 1 >= limit
 
     async def _record(
         self, action: Artifact[PendingAction], status: str, error: str | None
     ) -> Artifact[PendingAction] | None:
         context = self._context
         now = context.resources.clock.now()
-        recorded = delivery.mark(context.working, action.id, status, error, now, owed=self._options.owed)
+        recorded = delivery.mark(context.working, action.id, status, error, now, owed=self.options.owed)
         await publish_ledger(context)
         return recorded
+
+
+def _is_async(function: Any) -> bool:
+    return iscoroutinefunction(function) or iscoroutinefunction(type(function).__call__)
 
 
 def _ordered_with(action: Artifact[PendingAction]) -> str | None:
@@ -280,8 +437,12 @@ def _at_once(action: Artifact[PendingAction]) -> int | None:
     return None if action.data.ordering_key is None else 1
 
 
-def _fields(action: Artifact[PendingAction]) -> dict[str, str]:
-    return {"action_kind": action.data.kind, "action_key": action.data.idempotency_key}
+def _fields(context: Context, action: Artifact[PendingAction]) -> dict[str, str]:
+    """Return what the log says of an action: what it is, and the agent that planned it."""
+    stored = context.working.state.stored(action.id)
+    agent = None if stored is None else stored.meta.writer_author or stored.meta.author
+    fields = {"action_kind": action.data.kind, "action_key": action.data.idempotency_key}
+    return {**fields, "agent": agent} if agent else fields
 
 
 def _rearm(context: Context, max_attempts: int | None) -> None:

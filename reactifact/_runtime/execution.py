@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import count
 
 from anyio import CancelScope
 
@@ -22,6 +23,7 @@ from ..effects import Effects
 from ..errors import told
 from ..logging import bind, get_logger
 from ..operations import Create, Operation
+from ..streaming import ExecutionFailed, ExecutionFinished, ExecutionStarted, emit, is_observed
 from .plan import Work
 
 log = get_logger("reactifact.runtime")
@@ -37,12 +39,12 @@ class Result:
     found: HeldResult
     patch: list[Prepared] = field(default_factory=list)
     direct: list[Prepared] = field(default_factory=list)
-    error: Exception | None = None
+    error: BaseException | None = None
     latency: float = 0.0  # in milliseconds
     _sealed: SealedResult | None = None
 
     @classmethod
-    def failed(cls, work: Work, error: Exception) -> Result:
+    def failed(cls, work: Work, error: BaseException) -> Result:
         """Return the result of an execution that did not come to an end."""
         return cls(work, HeldResult(work.name, work.event, [], [], {}, {}), error=error)
 
@@ -116,6 +118,7 @@ async def execute(
         result = Result.failed(work, work.error)
         with bind(agent=work.agent.name, generation=generation):
             result.log()
+        _tell(result, _begin(work))
         return result
     view = new_view()
     view.is_tracking = True
@@ -126,17 +129,49 @@ async def execute(
     scope = Scope(context, view, effects, remember(work, view))
     try:
         with entered(scope), bind(agent=work.agent.name, generation=generation):
+            number = _begin(work)
             try:
                 result = await _run(context, work, view, before)
                 result.found.calls = scope.calls
             except Exception as error:
                 result = Result.failed(work, error)
+            except BaseException as cut:
+                _tell(Result.failed(work, cut), number)
+                raise
             result.latency = round((clock.monotonic() - started) * 1000, 3)
             result.log()
+            _tell(result, number)
     finally:
         effects.close()
         view.let_go()
     return result
+
+
+_numbers = count(1)
+
+
+def _begin(work: Work) -> int:
+    """Tell observers that an execution begins; return its number, 0 where nobody observes."""
+    if not is_observed():
+        return 0
+    number = next(_numbers)
+    emit(ExecutionStarted, execution=number, **_what(work))
+    return number
+
+
+def _tell(result: Result, number: int) -> None:
+    """Tell observers how an execution ended."""
+    if not number:
+        return
+    fields = {"execution": number, "latency": result.latency, **_what(result.work)}
+    if result.error is None:
+        emit(ExecutionFinished, **fields)
+    else:
+        emit(ExecutionFailed, error=told(result.error), **fields)
+
+
+def _what(work: Work) -> dict[str, str]:
+    return {"agent": work.name, "artifact_id": work.event.artifact_id, "event": work.event.type.value}
 
 
 async def _run(context: Context, work: Work, view: WorkingCopy, before: WorkingCopy) -> Result:

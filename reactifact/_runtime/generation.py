@@ -30,9 +30,11 @@ from .._undeclared import over
 from ..agents import Agent
 from ..artifacts import Encoded, encode
 from ..errors import IntentConflict
+from ..interrupt import PendingQuestion
 from ..merging import CONFLICT
-from ..operations import Delete
+from ..operations import Create, Delete
 from ..produce import FunctionProduce, Produce
+from ..streaming import CommitMade, QuestionAsked, emit, is_observed
 from ..types.codec import decode_payload
 from ..types.registry import merge_function_of
 from .execution import Result, execute
@@ -237,6 +239,7 @@ class Combined:
     patch: list[Prepared]
     direct: list[Prepared]
     runs_again: bool = False
+    commit: CommitRecord | None = None  # that was made of the patch
 
 
 def plan(context: Context, roster: Roster, known: Plan | None = None) -> Plan:
@@ -407,8 +410,25 @@ def commit_all(context: Context, combined: Sequence[Combined], labels: Labels) -
         if one.direct:
             context.commits.apply_direct(one.direct, labels.run_id)
         if one.patch:
-            context.commits.commit_patch(one.patch, _note(one.result, labels, context))
+            one.commit = _note(one.result, labels, context)
+            context.commits.commit_patch(one.patch, one.commit)
     return [one.result.work for one in combined if one.runs_again]
+
+
+def tell(combined: Sequence[Combined], version: int) -> None:
+    """Tell observers of the commits just made, the last of which made `version`, and of questions in them."""
+    if not is_observed():
+        return
+    made = [one for one in combined if one.commit is not None]
+    for number, one in enumerate(made, version - len(made) + 1):
+        assert one.commit is not None
+        ids = tuple(dict.fromkeys(item.artifact_id for item in one.patch))
+        agent = one.result.work.agent.name
+        emit(CommitMade, commit=one.commit.change, version=number, agent=agent, artifact_ids=ids)
+        for item in one.patch:
+            asked = getattr(item.operation, "data", None)
+            if isinstance(item.operation, Create) and isinstance(asked, PendingQuestion):
+                emit(QuestionAsked, artifact_id=item.artifact_id, question=asked.question)
 
 
 def _note(result: Result, labels: Labels, context: Context) -> CommitRecord:
@@ -432,7 +452,7 @@ def _note(result: Result, labels: Labels, context: Context) -> CommitRecord:
 def consume(context: Context, roster: Roster, batch: Sequence[QueueEntry], owed: Sequence[Work]) -> None:
     """Take a batch off the queue; what was not done stays, owed to its agents alone.
 
-    What is owed to an agent that is not there stays too, until it is.
+    What is owed to an agent that is not there stays too, until it is; and that on which one is parked.
     """
     present, queue = roster.names, context.queue
     left = {id(entry): absent for entry in batch if (absent := owed_to_absent(entry, present))}
@@ -440,9 +460,9 @@ def consume(context: Context, roster: Roster, batch: Sequence[QueueEntry], owed:
         for entry in work.entries:
             left.setdefault(id(entry), []).append(work.name)
     for entry in batch:
-        if id(entry) in left:
-            queue.owe(entry, left[id(entry)])
-    queue.remove(entry.event for entry in batch if id(entry) not in left)
+        if id(entry) in left or entry.parked:
+            queue.owe(entry, left.get(id(entry), []))
+    queue.remove(entry.event for entry in batch if id(entry) not in left and not entry.parked)
 
 
 def owed_to_absent(entry: QueueEntry, present: Collection[str]) -> list[str]:

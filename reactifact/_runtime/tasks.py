@@ -3,7 +3,7 @@
 `Background` outlives the scope of its caller and starts its task natively (`threads` alone does so too): a
 stream may be closed early, from anywhere; its run then has to be cancelled and waited for outside of
 any task group. On asyncio this is a task of the loop, on trio a system task. `run_all` is a task
-group that does not change which error its caller sees.
+group that does not change which error its caller sees. `within` bounds a call by a clock of ours.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from contextvars import copy_context
 
 import anyio
 from anyio.lowlevel import checkpoint_if_cancelled
+
+from ..clock import Clock
 
 Function = Callable[[], Awaitable[None]]
 
@@ -123,3 +125,40 @@ class Background:
         with anyio.move_on_after(grace, shield=True):
             await self._done.wait()
         return self.is_done
+
+
+async def within(
+    clock: Clock, seconds: float | None, body: Callable[[], Awaitable[None]], scope: anyio.CancelScope
+) -> bool:
+    """Run `body`, cancelling it after `seconds` of the clock; return whether that happened.
+
+    An exception of `body` comes out as it was raised. `scope` cancels it from outside.
+    """
+    if seconds is None:
+        with scope:
+            await body()
+        return False
+    failure: BaseException | None = None
+    expired = False
+    deadline = anyio.CancelScope()
+
+    async with anyio.create_task_group() as group:
+
+        async def watch() -> None:
+            nonlocal expired
+            await clock.sleep(seconds)
+            expired = True
+            deadline.cancel()
+
+        group.start_soon(watch)
+        try:
+            with scope, deadline:
+                await body()
+        except anyio.get_cancelled_exc_class():
+            raise
+        except BaseException as error:  # a task group would wrap it
+            failure = error
+        group.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+    return expired and deadline.cancelled_caught

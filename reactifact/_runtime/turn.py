@@ -6,13 +6,12 @@ statistics. One generation's work is `generation`'s, one drain `outbox`'s.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
 
-from anyio import CancelScope, Event, create_task_group, get_cancelled_exc_class
+from anyio import Event
 from anyio.lowlevel import checkpoint_if_cancelled
 
 from .._context import delivery
@@ -20,8 +19,10 @@ from .._context.context import Context
 from .._context.preload import look_ahead
 from .._context.push import ensure_attached, publish
 from ..budget import Budget, BudgetTracker, RunOutcome, RunStats
+from ..errors import told
 from ..interrupt import PendingAction
 from ..logging import bind, get_logger
+from ..streaming import GenerationFailed, GenerationFinished, GenerationStarted, emit, is_observed
 from . import drain, generation
 from .config import RunInfo, Wiring
 from .execution import Result
@@ -154,12 +155,7 @@ class Turn:
         present = self.wiring.roster.names
         if any(not generation.owed_to_absent(entry, present) for entry in self.context.queue.active(present)):
             return True
-        return self._delivers_now and bool(delivery.sendable(self.context.working))
-
-    @property
-    def _delivers_now(self) -> bool:
-        """Whether each generation drains the outbox."""
-        return self.wiring.dispatcher is not None and self.wiring.saves_per_commit
+        return self.wiring.saves_per_commit and may_deliver(self.wiring)
 
     async def run_generation(self) -> int:
         """Run one generation and return the number of executions."""
@@ -168,6 +164,20 @@ class Turn:
         await self._look_ahead()
         planned = generation.plan(context, wiring.roster, self.known)
         self.known = None
+        if not planned.work or not is_observed():
+            return await self._run_generation(planned)
+        number = self.iterations + 1
+        emit(GenerationStarted, number=number, executions=len(planned.work))
+        try:
+            runs = await self._run_generation(planned)
+        except BaseException as error:
+            emit(GenerationFailed, number=number, error=told(error))
+            raise
+        emit(GenerationFinished, number=number, runs=runs)
+        return runs
+
+    async def _run_generation(self, planned: generation.Plan) -> int:
+        wiring, context = self.wiring, self.context
         before = self.runs
         if planned.work:
             await self._store_inputs()
@@ -178,7 +188,7 @@ class Turn:
         else:
             self.unmatched += sum(e.event.artifact_type is not PendingAction for e in planned.batch)
             generation.consume(context, wiring.roster, planned.batch, [])
-        errors = await self._deliver() if self._delivers_now else None
+        errors = await self._deliver() if wiring.saves_per_commit else None
         self.known = generation.plan(context, wiring.roster, self.known)
         await self._save()
         if errors is not None:
@@ -229,6 +239,7 @@ class Turn:
             with context.commits.whole():
                 again = generation.commit_all(context, combined, labels)
                 steps.keep_memos_of([*again, *self._running.not_started])
+            generation.tell(combined, context.version)
         except BaseException:
             # cut in the middle, or failed: what has finished is kept beside the queue
             self._count()
@@ -272,10 +283,31 @@ class Turn:
             for result in failed:
                 await self.wiring.report_agent_error(result)
             return succeeded
+        failed = await self._without_parked(failed)
+        if not failed:
+            return succeeded
         self._running.steps.hold(succeeded)
         await self._save()
         assert failed[0].error is not None
         raise failed[0].error
+
+    async def _without_parked(self, failed: list[Result]) -> list[Result]:
+        """Count failures where there is a limit to them; return those of work that is tried again."""
+        limit, queue = self.wiring.max_failures, self.context.queue
+        if limit is None:
+            return failed
+        left = []
+        for result in failed:
+            work, error = result.work, told(result.error) if result.error is not None else ""
+            # each event of debounced work stands for itself
+            parked = [queue.fail(entry, work.name, error, limit) for entry in work.entries]
+            if all(parked):
+                extra = {"agent": work.agent.name, "artifact": work.event.artifact_id, "error": error}
+                log.error("event parked: the agent is not asked again before it is re-armed", extra=extra)
+                await self.wiring.report_agent_error(result)
+            else:
+                left.append(result)
+        return left
 
     # -- saving and delivering -----------------------------------------------------------------
 
@@ -315,64 +347,45 @@ class Turn:
             return
         if wiring.session is not None:
             await wiring.session.save()
-        if wiring.dispatcher is not None:
-            wiring.raise_undelivered(await self._deliver())
+        wiring.raise_undelivered(await self._deliver())
 
 
 _around: ContextVar[tuple[Turn, ...]] = ContextVar("reactifact_turns", default=())
 """The turns that the present code runs inside of: a callback may run a turn of another runtime."""
 
 
+def may_deliver(wiring: Wiring) -> bool:
+    """Tell whether a drain would send something; without a dispatcher it delivers wakes alone."""
+    context, now = wiring.context, wiring.context.resources.clock.now()
+    if not context.has_actions():
+        return False
+    if wiring.dispatcher is not None:
+        return bool(delivery.outlook(context.working, now).ready)
+    state = context.working.state
+    stand = (state.roots.outbox, tuple(state.intents.values()), context.working.ledger.tip)
+    if wiring.next_wake is None or wiring.next_wake[0] != stand:
+        wiring.next_wake = (stand, delivery.next_wake(context.working))
+    moment = wiring.next_wake[1]
+    return moment is not None and moment <= now
+
+
 async def deliver(wiring: Wiring) -> drain.Drained:
     """Write what was decided, then send it. Nothing is sent that is not in the store."""
     context = wiring.context
-    assert wiring.dispatcher is not None
     if not context.has_actions():
         return drain.Drained()
     await look_ahead(context.commits, outbox=True)
-    if delivery.all_delivered(context.working):
+    if wiring.dispatcher is None:
+        if not may_deliver(wiring):
+            return drain.Drained()
+    elif delivery.is_idle(context.working, context.resources.clock.now()):
         return drain.Drained()
-    simulated = delivery.sendable(context.working) if wiring.simulate else []
+    now = context.resources.clock.now()
+    is_simulated = wiring.simulate and wiring.dispatcher is not None
+    simulated = delivery.sendable(context.working, now) if is_simulated else []
     context.commits.note_simulated(simulated)  # with what planned them: no other drain may see them wait
     if ensure_attached(context):
         await publish(context)
     drained = await drain.drain(context, wiring.dispatcher, wiring.outbox_options())
     drained.tried += len(simulated)
     return drained
-
-
-async def within(
-    clock: Any, seconds: float | None, body: Callable[[], Awaitable[None]], scope: CancelScope
-) -> bool:
-    """Run `body`, cancelling it after `seconds` of the clock; return whether that happened.
-
-    An exception of `body` comes out as it was raised. `scope` cancels it from outside.
-    """
-    if seconds is None:
-        with scope:
-            await body()
-        return False
-    failure: BaseException | None = None
-    expired = False
-    deadline = CancelScope()
-
-    async with create_task_group() as group:
-
-        async def watch() -> None:
-            nonlocal expired
-            await clock.sleep(seconds)
-            expired = True
-            deadline.cancel()
-
-        group.start_soon(watch)
-        try:
-            with scope, deadline:
-                await body()
-        except get_cancelled_exc_class():
-            raise
-        except BaseException as error:  # a task group would wrap it
-            failure = error
-        group.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
-    return expired and deadline.cancelled_caught

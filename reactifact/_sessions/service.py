@@ -6,15 +6,17 @@ contexts of the past.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
+from typing import Any
 
 from .._context import delivery, rebase
 from .._context.context import Context
-from .._context.push import drain_lock
+from .._context.push import drain_lock, publish, publish_ledger
 from .._runtime import drain
+from .._store import canonical
 from .._store._history.revset import (
     DAMAGE,
     DamagedHead,
@@ -33,8 +35,10 @@ from .._store.names import branch_ref, is_ledger_ref, parse_ref
 from .._store.object_db import Database
 from .._store.objects import Oid
 from .._store.protocol import scan_refs
+from .._store.state import Stored
 from .._store.trees import subtree
 from ..artifacts import ACTION_TYPE
+from ..clock import SYSTEM_CLOCK
 from ..errors import NotAdopted, ReactifactError, SessionBusy, StoreError, UnknownRevision, text_of
 from ..resources import RuntimeResources
 from ..threads import in_thread
@@ -67,10 +71,18 @@ class DrainReport:
 def waiting_branches(database: Database) -> tuple[list[BranchName], list[DamagedHead]]:
     """Return the branches that hold intents not known to be delivered, and the refs that cannot be read."""
     listed, damaged = scan_refs(database.backend, "refs/heads/")
-    refs = {ref: oid for ref, oid in listed.items() if not is_ledger_ref(ref)}
-    found: list[BranchName] = []
-    broken = damaged_refs(damaged)
-    for chunk in _chunks(list(refs.items())):
+    found, broken = waiting_among(database, listed)
+    return sorted(found.values()), damaged_refs(damaged) + broken
+
+
+def waiting_among(
+    database: Database, refs: Mapping[str, Oid]
+) -> tuple[dict[str, BranchName], list[DamagedHead]]:
+    """Return those of some refs whose branch holds intents, and those that cannot be read."""
+    branches = {ref: oid for ref, oid in refs.items() if not is_ledger_ref(ref)}
+    found: dict[str, BranchName] = {}
+    broken: list[DamagedHead] = []
+    for chunk in _chunks(list(branches.items())):
         try:
             _prefetch(database, [oid for _, oid in chunk])
         except DAMAGE:  # told below, of the branch that has it
@@ -83,10 +95,11 @@ def waiting_branches(database: Database) -> tuple[list[BranchName], list[Damaged
                 if not subtree(database, current_tree(database, oid), ("outbox",)):
                     continue
                 head = head_at(database, ref, oid)
-                found += [] if head is None else [(head.session, head.branch)]
+                if head is not None:
+                    found[ref] = (head.session, head.branch)
             except DAMAGE as error:
                 broken.append(damaged_ref(ref, error))
-    return sorted(found), broken
+    return found, broken
 
 
 def sendable_branches(
@@ -116,7 +129,8 @@ def _has_something(database: Database, session: str, branch: str, failed: bool) 
     if line is None:
         return False  # deleted meanwhile
     working = Context.over(line).working
-    return bool(delivery.sendable(working) or (failed and delivery.failed(working)))
+    ready = delivery.outlook(working, SYSTEM_CLOCK.now()).ready
+    return bool(ready or (failed and delivery.failed(working)))
 
 
 def pending_sessions(database: Database) -> list[str]:
@@ -176,6 +190,44 @@ async def _drain_branch(
         await drain.drain(context, dispatcher, options, drained)
 
 
+async def rearm(
+    database: Database,
+    session: str,
+    branches: Iterable[str],
+    wanted: Collection[str],
+    statuses: Collection[str],
+) -> list[str]:
+    """Let actions of a session be sent again: those named by id or key, and all of some statuses.
+
+    Only such as failed or are parked; returns the ids of those that were re-armed.
+    """
+    armed: dict[str, None] = {}
+    for branch in branches:
+        context = await in_thread(rebase.opened, database, session, branch, None)
+        if context is None:
+            continue
+        working = context.working
+        for action in (*delivery.failed(working), *delivery.parked(working)):
+            is_wanted = bool({action.id, action.id.removeprefix("action:")} & set(wanted))
+            if action.id not in armed and (is_wanted or action.data.status in statuses):
+                context.retry_action(action.id)
+                armed[action.id] = None
+        await publish_ledger(context)
+    return list(armed)
+
+
+async def rearm_events(database: Database, session: str, branches: Iterable[str]) -> dict[str, int]:
+    """Let parked events of a session be tried again; return how many, by branch. Raises `StaleSession`."""
+    found = {}
+    for branch in branches:
+        context = await in_thread(rebase.opened, database, session, branch, None)
+        if context is not None and (count := context.retry_event()):
+            context.commits.begin()
+            await publish(context)
+            found[branch] = count
+    return found
+
+
 # -- a ledger that is lost --
 
 
@@ -215,7 +267,9 @@ def _rebuild(database: Database, session: str, when: datetime) -> RebuiltLedger:
     for branch in branches if lost else ():
         for action_id in branch.state.ids_of([ACTION_TYPE]):
             stored = branch.state.stored(action_id)
-            if stored is not None and action_id not in wait and ledger.entry(action_id) is None:
+            if stored is None or action_id in wait or ledger.entry(action_id) is not None:
+                continue
+            if not _is_cancelled(branch, stored):
                 moment = when.isoformat()
                 settled[action_id] = LedgerEntry(
                     action_id,
@@ -238,6 +292,11 @@ def _rebuild(database: Database, session: str, when: datetime) -> RebuiltLedger:
         ledger.write()
     left = (action_id for action_id in wait if _is_unsent(ledger.entry(action_id)))
     return RebuiltLedger(len(lost), len(settled), tuple(sorted(left)))
+
+
+def _is_cancelled(branch: Branch, stored: Stored) -> bool:
+    action: Any = canonical.decode(branch.state.payload(stored.meta))
+    return action.get("cancelled_at") is not None
 
 
 def _is_unsent(entry: LedgerEntry | None) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -28,6 +29,8 @@ outbox/** -diff merge=union linguist-generated
 """
 EARLIER_ATTRIBUTES = (b"* -text -merge\n.reactifact/** -diff linguist-generated\n",)
 BOOKKEEPING = ".reactifact"
+WAKE = "reactifact.wake"
+"""The kind of an intent to oneself: delivering it is an event in the session, and nothing is sent."""
 
 
 class Roots(NamedTuple):
@@ -172,6 +175,15 @@ def decode_edges(data: bytes) -> tuple[str, tuple[Edge, ...]]:
     return source, tuple(edges)
 
 
+@refusing_damage("an action")
+def _action(payload: bytes) -> dict[str, Any]:
+    """Return the fields of the payload of an action, its time in UTC."""
+    record: Any = canonical.decode(payload)
+    moment = record.get("not_before")
+    utc = None if moment is None else datetime.fromisoformat(moment).astimezone(UTC).isoformat()
+    return {**record, "kind": record["kind"], "not_before": utc}
+
+
 class Intent(NamedTuple):
     """An action that the branch still waits for."""
 
@@ -180,12 +192,23 @@ class Intent(NamedTuple):
     intent: str  # content hash of the payload: kind, key, payload, ordering key
     ordering_key: str | None = None
     simulated_at: str | None = None
+    not_before: str | None = None  # ISO, UTC: it is not sent before
+    is_wake: bool = False  # an intent to oneself
 
     @staticmethod
-    def of(meta: Meta, payload: bytes) -> Intent:
-        """Return what is waited for of the version of an action, given its payload."""
-        action: Any = canonical.decode(payload)
-        return Intent(meta.id, meta.sequence, meta.content_hash, action.get("ordering_key"))
+    def of(meta: Meta, payload: bytes) -> Intent | None:
+        """Return what is waited for of a version of an action with a payload; `None`: it is cancelled."""
+        action = _action(payload)
+        if action.get("cancelled_at") is not None:
+            return None
+        return Intent(
+            meta.id,
+            meta.sequence,
+            meta.content_hash,
+            action.get("ordering_key"),
+            not_before=action["not_before"],
+            is_wake=action["kind"] == WAKE,
+        )
 
     def encode(self) -> bytes:
         """Return the bytes of the outbox file."""
@@ -195,6 +218,8 @@ class Intent(NamedTuple):
             "ordering_key": self.ordering_key,
             "sequence": self.sequence,
             "simulated_at": self.simulated_at,
+            "not_before": self.not_before,
+            "wake": self.is_wake or None,
         }
         return canonical.encode({k: v for k, v in record.items() if v is not None})
 
@@ -210,8 +235,18 @@ class Intent(NamedTuple):
                 record["intent"],
                 record.get("ordering_key"),
                 record.get("simulated_at"),
+                record.get("not_before"),
+                record.get("wake", False),
             )
         )
+
+
+class FailureRecord(NamedTuple):
+    """How an agent failed on an event that waits."""
+
+    times: int
+    error: str  # the last one, with its type
+    is_parked: bool = False  # it is not asked again before somebody says so
 
 
 class Waiting(NamedTuple):
@@ -221,11 +256,13 @@ class Waiting(NamedTuple):
     owed: list[str] | None  # the agents that still owe it an execution; `None` until it is matched
     order: int  # place in the queue; several may share one where branches meet
     behind: int = 0  # place behind the event of the same order that it follows from
+    failures: dict[str, Any] | None = None  # by agent: how often it failed on it, and how it did so last
 
     def encode(self) -> bytes:
         """Return the bytes of the queue file."""
         record = {"event": self.event, "owed": self.owed, "order": self.order}
         record["behind"] = self.behind or None
+        record["failures"] = self.failures or None
         return canonical.encode({k: v for k, v in record.items() if v is not None})
 
     @staticmethod
@@ -234,7 +271,10 @@ class Waiting(NamedTuple):
         """Return the record of a queue file."""
         record: Any = canonical.decode(data)
         event = dict(record["event"])
-        return typed(Waiting(event, record.get("owed"), record["order"], record.get("behind", 0)))
+        behind, failures = record.get("behind", 0), record.get("failures")
+        if failures is not None:
+            failures = {agent: dict(typed(FailureRecord(**one))._asdict()) for agent, one in failures.items()}
+        return typed(Waiting(event, record.get("owed"), record["order"], behind, failures))
 
 
 def waiting_folder(event: Mapping[str, Any]) -> tuple[Path, str]:

@@ -39,7 +39,7 @@ class LedgerEntry:
     """What the world was told under one action id."""
 
     action_id: str
-    status: str  # pending (an attempt was interrupted, or it was re-armed), dispatched, failed
+    status: str  # pending (an attempt was interrupted, or it was re-armed), dispatched, failed, parked
     intent: str  # content hash of the payload that was sent
     branch: str
     attempts: int = 0
@@ -49,12 +49,14 @@ class LedgerEntry:
     changes: int = 0  # how often the delivery state changed: versions of the action beyond its payload
     refused: tuple[str, ...] = ()  # hashes of other payloads that were refused under this id
     rearmed: int = 0  # how often somebody said that it may be sent again
+    armed: int = 0  # attempts before it was re-armed last: schedules count from there
 
     def encode(self) -> bytes:
         """Return the bytes of the ledger file."""
         record = {name: getattr(self, name) for name in _ENTRY}
         record["refused"] = list(self.refused)
         record["rearmed"] = self.rearmed or None
+        record["armed"] = self.armed or None
         return canonical.encode({k: v for k, v in record.items() if v not in (None, [])})
 
     @staticmethod
@@ -71,7 +73,7 @@ _ENTRY = tuple(f.name for f in fields(LedgerEntry))
 
 
 def joined(ours: LedgerEntry | None, theirs: LedgerEntry | None) -> LedgerEntry | None:
-    """Return what two ledgers know together: `dispatched` wins over `failed` over nothing.
+    """Return what two ledgers know together: `dispatched` over `parked` over `failed` over nothing.
 
     A failure that was re-armed waits again, unless the other side delivered it, or re-armed it as often and
     it failed again. Counts take the larger. In whatever order ledgers are joined, and however often, the
@@ -84,6 +86,7 @@ def joined(ours: LedgerEntry | None, theirs: LedgerEntry | None) -> LedgerEntry 
         attempts=max(ours.attempts, theirs.attempts),
         changes=max(ours.changes, theirs.changes),
         rearmed=max(ours.rearmed, theirs.rearmed),
+        armed=max(ours.armed, theirs.armed),
         refused=tuple(sorted({*ours.refused, *theirs.refused})),
     )
 
@@ -94,7 +97,7 @@ def _weight(entry: LedgerEntry) -> tuple[Any, ...]:
     if entry.status == "dispatched":
         # the first delivery is the one that reached the world
         return (2, _Reversed(entry.dispatched_at or ""), *told)
-    return (1, entry.rearmed, entry.status == "failed", *told)
+    return (1, entry.rearmed, {"parked": 2, "failed": 1}.get(entry.status, 0), *told)
 
 
 @total_ordering

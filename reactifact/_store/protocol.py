@@ -144,6 +144,31 @@ def scan_refs(backend: ObjectBackend, prefix: str = "refs/") -> RefScan:
     return backend.scan_refs(prefix) if isinstance(backend, ScansRefs) else RefScan(backend.refs(prefix))
 
 
+class RefWatch(Protocol):
+    """Tells which refs moved. It is asked by one thread at a time."""
+
+    def moved(self) -> set[str] | None:
+        """Return the refs that moved since it was made, or asked last; `None` where that is not known."""
+        ...
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable once a ref has moved; -1: there is none, ask now and then."""
+        ...
+
+    def close(self) -> None:
+        """Give back what it holds."""
+        ...
+
+
+@runtime_checkable
+class WatchesRefs(Protocol):
+    """A backend that can say, for next to nothing, that no ref moved."""
+
+    def watch_refs(self) -> RefWatch:
+        """Return a watch of all refs."""
+        ...
+
+
 @runtime_checkable
 class ChecksIndexes(Protocol):
     """A backend that finds objects by indexes which reading alone does not check."""

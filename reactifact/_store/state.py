@@ -489,6 +489,14 @@ class State:
         """Wait for a delivery."""
         self.intents[intent.action_id] = intent
 
+    def wait_for(self, meta: Meta, payload: bytes) -> None:
+        """Wait for the delivery of the version of an action, unless it is cancelled."""
+        intent = Intent.of(meta, payload)
+        if intent is None:
+            self.settle(meta.id)
+        else:
+            self.expect(intent)
+
     def settle(self, action_id: str) -> None:
         """Wait for a delivery no longer."""
         if self.intent(action_id) is not None:

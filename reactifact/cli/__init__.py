@@ -1,8 +1,8 @@
 """The command line: reading a store, for people and for scripts.
 
-Owns the program `reactifact`: its verbs, its exit codes, the environment it reads. Only `branch`, `reject`,
-`hooks`, `export`, `import` and `prune` change a store. What is shown is collected by the layers below; a verb
-chooses and prints.
+Owns the program `reactifact`: its verbs, its exit codes, the environment it reads. Only `relay`, `retry`,
+`branch`, `reject`, `hooks`, `export`, `import` and `prune` change a store. What is shown is collected by the
+layers below; a verb chooses and prints.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from .by_hand import git_merge, git_setup, git_text, hooks, reject
 from .common import say_error, to_stderr
 from .diagrams import context, graph
 from .log import diff, log
+from .relay import relay, retry
 from .replay import replay
 from .sessions import outbox, sessions
 from .show import show
@@ -55,8 +56,8 @@ def cli(click_context: click.Context) -> None:
     A STORE is the path of a bare git repository, the path of a SQLite file (.db, .sqlite, .sqlite3), or
     the postgresql:// DSN of a PostgreSQL database; where it is only read, also a bundle, the file that
     `bundle` or `export` made. The classes of the artifacts are not needed, and no module that a store
-    names is imported: only what --models and `graph` are told. Nothing is changed but by
-    `branch` (save, merge), `reject`, `hooks install`, `export`, `import` and `prune`.
+    names is imported: only what --models, --dispatcher and `graph` are told. Nothing is changed but by
+    `relay`, `retry`, `branch` (save, merge), `reject`, `hooks install`, `export`, `import` and `prune`.
 
     \b
     Exit codes:
@@ -80,7 +81,7 @@ def cli(click_context: click.Context) -> None:
 
 for verb in (
     *(log, show, diff, sessions, outbox, context, graph),
-    *(branch, replay, audit, verify, bundle, export, import_, prune),
+    *(relay, retry, branch, replay, audit, verify, bundle, export, import_, prune),
     *(reject, hooks, git_setup, git_merge, git_text),
 ):
     cli.add_command(verb)

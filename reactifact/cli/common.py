@@ -162,13 +162,7 @@ def load_agents(target: str) -> list[Agent]:
                 f"name an agent or a list of agents, as in {name}:ATTRIBUTE"
             )
         return found
-    value: Any = module
-    for part in attribute.split("."):
-        if not hasattr(value, part):
-            raise SystemExit(
-                f"reactifact: module {name!r} has no {attribute!r}: check the name after the colon"
-            )
-        value = getattr(value, part)
+    value = _attribute(module, name, attribute)
     items = list(value) if isinstance(value, Iterable) and not isinstance(value, str) else [value]
     if not items or not all(_is_agent(item) for item in items):
         raise SystemExit(
@@ -176,6 +170,32 @@ def load_agents(target: str) -> list[Agent]:
             f"name an agent, a class of agents, or a list of them"
         )
     return [_made(item) for item in items]
+
+
+def load_attribute(target: str, what: str) -> Callable[..., Any]:
+    """Return the function that `module:attribute` names; `what` it is to be is said in errors.
+
+    Raises `SystemExit`, saying why, when there is nothing of the kind.
+    """
+    name, _, attribute = target.partition(":")
+    if not attribute:
+        raise SystemExit(f"reactifact: {target!r} is not the name of {what}; give it as module:function")
+    found = _attribute(_imported(name), name, attribute)
+    if not callable(found):
+        raise SystemExit(f"reactifact: {target} is {type(found).__name__} and not {what}")
+    function: Callable[..., Any] = found() if isinstance(found, type) else found
+    return function
+
+
+def _attribute(module: ModuleType, name: str, attribute: str) -> Any:
+    value: Any = module
+    for part in attribute.split("."):
+        if not hasattr(value, part):
+            raise SystemExit(
+                f"reactifact: module {name!r} has no {attribute!r}: check the name after the colon"
+            )
+        value = getattr(value, part)
+    return value
 
 
 def _imported(name: str) -> ModuleType:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
@@ -23,6 +24,7 @@ from ..outbox import ActionStatus, OutboxStatus, status_of, waiting_actions
 from .common import (
     Cell,
     chosen_head,
+    counted,
     duration,
     fail_for,
     json_option,
@@ -46,14 +48,16 @@ from .common import (
 def sessions(store: str, as_json: bool) -> None:
     """List the sessions of a store: branches, version, last commit, waiting and failed actions.
 
-    The version is that of the session's own line (main), else of its branch written last. Pending
-    and failed actions count once each, on however many branches they wait. A branch that cannot be
-    read is left out and named on stderr; the exit code is 2 then. Where events wait for agents, the
-    agents are named with the number of events: one that was renamed is never asked (see aliases=).
+    The version is that of the session's own line (main), else of its branch written last. Pending and
+    failed actions, the parked among them, count once each, on however many branches they wait. A branch
+    that cannot be read is left out and named on stderr; the exit code is 2 then. Where events wait for
+    agents, the agents are named with the number of events: one that was renamed is never asked (see
+    aliases=). Events that an agent failed on too often are named with it; `retry --events` re-arms them.
 
     \b
     --json: {sessions: [{session, version, last_commit, pending, failed,
-      branches: [{branch, commit, version, last_commit, pending, failed, waiting}]}],
+      branches: [{branch, commit, version, last_commit, pending, failed, waiting,
+        parked: [{artifact, agent, failures, error}]}]}],
       damaged: [{ref, session, branch, error}]}
     """
     with opened(store) as database:
@@ -104,7 +108,8 @@ def _session(
 def _branch(database: Database, head: Head, pending: set[str], failed: set[str]) -> dict[str, Any]:
     """Describe a branch, and add the ids of its waiting and failed actions to those of the session."""
     branch = load_line(database, head)
-    waiting, refused, _ = waiting_actions(branch.state, branch.ledger, datetime.now(UTC))
+    found = waiting_actions(branch.state, branch.ledger, datetime.now(UTC))
+    waiting, refused = found.pending, (*found.failed, *found.parked)
     pending.update(action.id for action in waiting)
     failed.update(action.id for action in refused)
     return {
@@ -115,6 +120,7 @@ def _branch(database: Database, head: Head, pending: set[str], failed: set[str])
         "pending": len(waiting),
         "failed": len(refused),
         "waiting": _waiting_for(branch.objects, head.commit),
+        "parked": _parked(branch.objects, head.commit),
     }
 
 
@@ -122,6 +128,21 @@ def _waiting_for(objects: Objects, commit: Oid) -> dict[str, int]:
     """Return the agents that events of a commit wait for, with the number of events."""
     waiting = Counter(name for event in read_queue(objects, commit) for name in event.owed or ())
     return dict(sorted(waiting.items()))
+
+
+def _parked(objects: Objects, commit: Oid) -> list[dict[str, Any]]:
+    """Return the events of a commit that are parked, each with the agent that failed on it and how."""
+    return [
+        {
+            "artifact": event.event["artifact_id"],
+            "agent": agent,
+            "failures": one["times"],
+            "error": one["error"],
+        }
+        for event in read_queue(objects, commit)
+        for agent, one in (event.failures or {}).items()
+        if one["is_parked"]
+    ]
 
 
 def _print(found: list[dict[str, Any]]) -> None:
@@ -144,6 +165,11 @@ def _print(found: list[dict[str, Any]]) -> None:
                 events = "1 event waits" if count == 1 else f"{count} events wait"
                 place = f"{plain(session['session'])}/{plain(branch['branch'])}"
                 line(f"{place}: {events} for agent {plain(agent)}")
+            for one in branch["parked"]:
+                place = f"{plain(session['session'])}/{plain(branch['branch'])}"
+                agent, failures = plain(one["agent"]), counted(one["failures"], "failure")
+                what = f"{plain(one['artifact'])} is parked for agent {agent}, {failures}"
+                line(f"{place}: {what}: {one_line(one['error'])}")
 
 
 # -- `reactifact outbox`: what still waits to be delivered, what failed and why --
@@ -159,12 +185,16 @@ def _print(found: list[dict[str, Any]]) -> None:
     is_flag=True,
     help="Give up the lost ledger of SESSION; what waits is sent.",
 )
+@click.option("--parked", is_flag=True, help="Only actions that failed too often; `retry` re-arms them.")
 @json_option
-def outbox(store: str, session: str | None, branch: str | None, rebuild: bool, as_json: bool) -> None:
+def outbox(
+    store: str, session: str | None, branch: str | None, rebuild: bool, parked: bool, as_json: bool
+) -> None:
     """Show the outbox of every branch, or of the branches of SESSION.
 
-    Counts of pending, failed and dispatched actions, the age of the oldest pending one, and each
-    pending or failed action with key, kind, age, attempts and error. A fork takes the actions of
+    Counts of pending, failed, parked and dispatched actions, the age of the oldest pending one, and each
+    action that is not delivered with key, kind, age, attempts and error. With --parked, branches with
+    parked actions and those alone; the exit code is 1 where there are any. A fork takes the actions of
     its origin along: one that waits on two branches is listed on both and delivered once. A branch
     that cannot be read is named on stderr after the others; the exit code is 2 then.
 
@@ -174,10 +204,10 @@ def outbox(store: str, session: str | None, branch: str | None, rebuild: bool, a
 
     \b
     --json: {damaged: [{ref, session, branch, error}], outboxes: [{session, branch, oldest_pending_age,
-      counts: {pending, failed, dispatched, simulated},
-      pending: [ACTION], failed: [ACTION]}]}
+      counts: {pending, failed, parked, dispatched, simulated},
+      pending: [ACTION], failed: [ACTION], parked: [ACTION]}]}
     ACTION: {id, key, kind, status, planned_at, age, attempts, error,
-      ordering_key}
+      ordering_key, not_before}
     Ages are seconds; oldest_pending_age is null when nothing is pending.
     """
     if rebuild:
@@ -191,15 +221,19 @@ def outbox(store: str, session: str | None, branch: str | None, rebuild: bool, a
                 found.append(_status(database, head, now))
             except DAMAGE as error:
                 broken.append(damaged(head, error))
+    if parked:
+        found = [replace(status, pending=(), failed=()) for status in found if status.parked]
     if as_json:
         statuses = [status.to_dict() for status in found]
         print_json({"outboxes": statuses, "damaged": [one._asdict() for one in broken]})
     elif not found and not broken:
-        line("no sessions")
+        line("nothing is parked" if parked else "no sessions")
     else:
         for status in found:
-            _outbox_print(status)
+            _outbox_print(status, only_parked=parked)
     fail_for(broken)
+    if parked and found:
+        raise click.exceptions.Exit(1)
 
 
 def _rebuild(store: str, session: str | None) -> None:
@@ -234,16 +268,20 @@ def _status(database: Database, head: Head, now: datetime) -> OutboxStatus:
     return status_of(branch.state, branch.ledger, session=head.session, branch=head.branch, now=now)
 
 
-def _outbox_print(status: OutboxStatus) -> None:
+def _outbox_print(status: OutboxStatus, *, only_parked: bool = False) -> None:
     oldest = status.oldest_pending_age
     waiting = f"{len(status.pending)} pending"
     if oldest is not None:
         waiting += f" (oldest {duration(oldest)})"
     parts = [waiting, f"{len(status.failed)} failed", f"{status.dispatched} dispatched"]
+    if status.parked:
+        parts.insert(2, f"{len(status.parked)} parked")
     if status.simulated:
         parts.append(f"{status.simulated} simulated")
+    if only_parked:
+        parts = [f"{len(status.parked)} parked"]
     line(f"{plain(status.session)}/{plain(status.branch)}: {', '.join(parts)}", bold=True)
-    rows = [_row(action) for action in (*status.pending, *status.failed)]
+    rows = [_row(action) for action in (*status.pending, *status.failed, *status.parked)]
     if rows:
         table(rows, indent="  ")
 
@@ -251,10 +289,16 @@ def _outbox_print(status: OutboxStatus) -> None:
 def _row(action: ActionStatus) -> list[Cell | str]:
     attempts = f"{action.attempts} attempt{'s' if action.attempts != 1 else ''}" if action.attempts else ""
     return [
-        Cell(action.status, "red" if action.status == "failed" else "yellow"),
+        Cell(action.status, "yellow" if action.status == "pending" else "red"),
         plain(action.key),
         plain(action.kind),
         duration(action.age),
         attempts,
-        Cell(one_line(action.error or ""), "red" if action.status == "failed" else None),
+        Cell(_remark(action), None if action.status == "pending" else "red"),
     ]
+
+
+def _remark(action: ActionStatus) -> str:
+    if action.error is None and action.not_before is not None:
+        return f"not before {moment(action.not_before)}"
+    return one_line(action.error or "")

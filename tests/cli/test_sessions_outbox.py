@@ -7,16 +7,23 @@ from datetime import datetime, timedelta
 import pytest
 from shop import Order, SteppingClock, dispatch, process_order, runtime_of
 
-from reactifact import Consume, Runtime, RuntimeResources, SessionStore, create_agent
+from reactifact import Consume, PendingAction, Runtime, RuntimeResources, SessionStore, create_agent
 from reactifact.outbox import outbox_status
+from reactifact.threads import in_thread
 
 
 def test_every_branch_with_its_counts(run, store):
     found = run("outbox", store, "--json").json["outboxes"]
     counts = {(one["session"], one["branch"]): one["counts"] for one in found}
-    assert counts["user-1", "main"] == {"pending": 0, "failed": 1, "dispatched": 1, "simulated": 0}
+    assert counts["user-1", "main"] == {
+        "pending": 0,
+        "failed": 1,
+        "parked": 0,
+        "dispatched": 1,
+        "simulated": 0,
+    }
     assert counts["user-1", "plan b"] == counts["user-1", "main"]
-    assert counts["shop", "main"] == {"pending": 1, "failed": 0, "dispatched": 0, "simulated": 0}
+    assert counts["shop", "main"] == {"pending": 1, "failed": 0, "parked": 0, "dispatched": 0, "simulated": 0}
     assert ("team", "x/y") in counts
     assert len(found) == 7
 
@@ -53,10 +60,11 @@ async def test_a_context_tells_how_its_outbox_stands(tmp_path):
     assert outbox_status(context).to_dict() == {
         "session": "s",
         "branch": "main",
-        "counts": {"pending": 0, "failed": 0, "dispatched": 0, "simulated": 0},
+        "counts": {"pending": 0, "failed": 0, "parked": 0, "dispatched": 0, "simulated": 0},
         "oldest_pending_age": None,
         "pending": [],
         "failed": [],
+        "parked": [],
     }
     context.create(Order(customer="a@x"), id="o1")
     context.create(Order(customer="bad"), id="o2")
@@ -96,3 +104,33 @@ async def test_another_payload_under_a_delivered_key_is_failed(tmp_path):
     assert [action.key for action in status.failed] == ["notify:o1"]
     assert "another payload" in (status.failed[0].error or "")
     assert status.dispatched == 0
+
+
+@pytest.mark.anyio
+async def test_parked_actions_alone_and_retry(tmp_path, run):
+    store = SessionStore(tmp_path / "s.git", durability="os")
+    session = await store.open("s")
+    for key in "ab":
+        action = PendingAction(kind="mail", idempotency_key=key)
+        session.context.create(action, id=f"action:{key}")
+    await session.save()
+
+    def send(context, action):
+        if action.data.idempotency_key == "b":
+            raise ConnectionError("no route")
+
+    await store.relay(send, once=True, max_attempts=1)
+    path = tmp_path / "s.git"
+    found = await in_thread(run, "outbox", path, "--parked")
+    assert (found.code, found.lines[0]) == (1, "s/main: 1 parked")
+    assert found.lines[1].split()[:3] == ["parked", "b", "mail"]
+    shown = (await in_thread(run, "outbox", path, "--parked", "--json")).json
+    assert [one["key"] for one in shown["outboxes"][0]["parked"]] == ["b"]
+    assert (await in_thread(run, "sessions", path, "--json")).json["sessions"][0]["failed"] == 1
+    refused = await in_thread(run, "retry", path, "s", "a", "b")
+    assert (refused.code, refused.out) == (1, "re-armed action:b\n")
+    assert "a is not an action of s that failed or is parked" in refused.err
+    assert (await in_thread(run, "outbox", path, "--parked")).out == "nothing is parked\n"
+    assert (await in_thread(run, "retry", path, "s", "--parked")).out == "nothing to re-arm\n"
+    assert (await in_thread(run, "retry", path, "s")).code == 2
+    assert (await store.relay(send, once=True)).failed == 1  # it was re-armed

@@ -78,8 +78,12 @@ CASES = (
     ("branching.md", "branches.race("),
     ("branching.md", "register_type(Post"),
     ("langgraph.md", "builder.compile("),
+    ("fan-out.md", "GATHER.gathered(call)"),
+    ("observability.md", "astream(lifecycle=True)"),
+    ("observability.md", "get_tracer("),
     ("pruning.md", "store.prune(grace=0)  # at once"),
     ("pruning.md", "rewrite=True"),
+    ("relay.md", "store.relay("),
     ("replay.md", "replay_context("),
     ("replay.md", 'mode="record"'),
     ("replay.md", "class MyProvider"),
@@ -316,6 +320,59 @@ async def test_what_waits_anywhere_is_drained(tmp_path: Path, monkeypatch: pytes
     world.failing.clear()
     left = await run("stores.md", "store.drain(", SessionStore=SessionStore, dispatcher=world)
     assert (left["report"].delivered, left["waiting"], world.sent) == (1, [], ["notify:order:1"])
+
+
+# -- fan-out.md ----------------------------------------------------------------------------------
+
+
+@pytest.mark.anyio
+async def test_findings_are_gathered_in_a_report() -> None:
+    left = await run("fan-out.md", "GATHER.gathered(call)")
+    assert left["context"].get("report").data.text == "WHERE, WHEN"
+    assert left["runtime"].last_stats.runs == 4
+
+
+# -- observability.md ----------------------------------------------------------------------------
+
+
+@pytest.mark.anyio
+async def test_a_run_is_seen_live(capsys: pytest.CaptureFixture[str]) -> None:
+    context = Context()
+    context.create(Order(item="tea"), id="order:1")
+    runtime = Runtime(context, [notifier()], dispatcher=Outside())
+    await run("observability.md", "astream(lifecycle=True)", runtime=runtime)
+    said = capsys.readouterr().out
+    assert f"version 1, commit {context.head_id}" in said
+    assert "notify:order:1: dispatched" in said
+    assert "run_end" in said
+
+
+@pytest.mark.anyio
+async def test_a_tracer_and_a_meter_are_passed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    left = await run("observability.md", "get_tracer(", agents=[notifier()], deliver=Outside())
+    assert left["runtime"].last_stats is not None
+
+
+# -- relay.md ------------------------------------------------------------------------------------
+
+
+@pytest.mark.anyio
+async def test_a_relay_delivers_what_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    posted: list[str] = []
+
+    async def post(payload: dict[str, Any], *, idempotency_key: str) -> None:
+        posted.append(idempotency_key)
+
+    left = await run("relay.md", "store.relay(", post=post)
+    assert left["report"].tried == 0
+    session = await SessionStore("state.git").open("s")
+    session.context.create(Order(item="tea"), id="7")
+    agent = create_agent("confirmer", consumes=[Consume(Order)], produces=[left["confirm"]])
+    await Runtime(session.context, [agent], session=session, hints=False).arun()
+    report = await left["store"].relay(left["deliver"], once=True)
+    assert (posted, report.waiting) == (["confirm:7"], 2)
 
 
 # -- replay.md -----------------------------------------------------------------------------------

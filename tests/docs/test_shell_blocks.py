@@ -52,6 +52,16 @@ def test_the_readme(tmp_path: Path) -> None:
     assert "user-1/main: 0 pending, 0 failed, 1 dispatched" in said
 
 
+def test_a_relay_makes_one_pass(tmp_path: Path) -> None:
+    anyio.run(fill, str(tmp_path / "state.git"))
+    (tmp_path / "mailer.py").write_text("def deliver(context, action):\n    pass\n", encoding="utf-8")
+    said = run(tmp_path, block("docs/relay.md", "reactifact relay")).splitlines()
+    assert said == [
+        "0 delivered, 0 failed, 0 parked; 0 waiting",
+        "orders/main: 0 pending, 0 failed, 0 dispatched",
+    ]
+
+
 def test_an_audit_is_made_and_checked(tmp_path: Path) -> None:
     anyio.run(fill, str(tmp_path / "state.git"))
     said = run(tmp_path, block("docs/replay.md", "reactifact audit"))

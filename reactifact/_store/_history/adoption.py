@@ -23,7 +23,6 @@ from ..index import Indexes
 from ..layout import (
     BOOKKEEPING,
     Edge,
-    Intent,
     Meta,
     Roots,
     Waiting,
@@ -601,7 +600,7 @@ class _Above:
         is_alone = self.base.record is None and meta.id in self.replayed
         if is_alone and lookup(self.objects, self.tree, ("outbox", *file_path(meta.id))) is None:
             return  # nothing else tells that it was sent: what is sent leaves the outbox
-        self.state.expect(Intent.of(meta, payload))
+        self.state.wait_for(meta, payload)
 
     # -- relations ---------------------------------------------------------------------------
 

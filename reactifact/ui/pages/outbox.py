@@ -19,7 +19,8 @@ PER_PAGE = 20
 def outbox_page(asked: Asked) -> Page:
     """Return the board. It costs what waits and one page of the ledger."""
     state = asked.state(asked.head.commit)
-    pending, failed, simulated = waiting_actions(state, asked.ledger, asked.now)
+    pending, refused, parked, simulated = waiting_actions(state, asked.ledger, asked.now)
+    failed = (*parked, *refused)  # what somebody has to see to comes first
     cursor = asked.oid("ledger")
     tip = asked.ledger_tip if cursor is None else cursor
     records, older = _delivered(asked, tip)

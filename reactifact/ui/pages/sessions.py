@@ -97,9 +97,9 @@ def _row(asked: Asked, one: Listed, broken: list[DamagedHead]) -> list[Html]:
             line = Branch.load(asked.database, head.session, head.branch)
             if line is None:
                 continue
-            pending, refused, _ = waiting_actions(line.state, line.ledger, asked.now)
+            pending, refused, parked, _ = waiting_actions(line.state, line.ledger, asked.now)
             waiting.update((action.id, action.age) for action in pending)
-            failed.update(action.id for action in refused)
+            failed.update(action.id for action in (*refused, *parked))
             found = open_questions(asked.database, line.state)
             asking.update(question.id for question in found.items)
             more = more or found.after is not None

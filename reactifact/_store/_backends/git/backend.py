@@ -26,6 +26,7 @@ from ...protocol import (
 from ..files import checked_path, os_errors, remove
 from ..kv import ObjectKVBackend
 from ..locks import FileLock, LockFolder, LockQueue
+from .moves import MovesWatch, note_moved
 from .pack import build_pack, read_loose
 from .pack_folder import TRIGGER, CheckedIndexes, PackFolder, PackMerger, borrowed_folders
 from .packed_refs import GitLocks
@@ -135,7 +136,7 @@ class GitBackend:
             sync=self._sync,
             step=self._step,
         )
-        git_dir = os.path.normpath(repository.path)
+        git_dir = self._git_dir = os.path.normpath(repository.path)
         self._objects_path = f"{git_dir}/objects"
         self._locks = LockFolder(f"{git_dir}/reactifact/locks", self._location)
         self._packs = PackFolder(
@@ -229,6 +230,12 @@ class GitBackend:
         """Return what `refs` does, and apart from it the refs that cannot be read."""
         with os_errors(self._location, "reading refs of"):
             return self._refs.scan(prefix)
+
+    def watch_refs(self) -> MovesWatch:
+        """Return a watch of the refs that our own writers move; git's own moves show in a listing alone."""
+        self._require_writable()
+        with os_errors(self._location, "watching"):
+            return MovesWatch(self._git_dir)
 
     def check_indexes(self) -> None:
         """Raise `DamagedIndex` for an index of a pack that is damaged. It reads all of them."""
@@ -370,6 +377,8 @@ class GitBackend:
                 moved.append(update)
         finally:
             self._head.follow(moved)
+            if moved:
+                note_moved(self._git_dir, [update.name for update in moved])
 
     def _read(self, oid: Oid, *, loose: bool, database: pygit2.Odb | None) -> GitObject:
         check_oid(oid)

@@ -40,7 +40,7 @@ from .postgres_statements import (
 )
 
 if TYPE_CHECKING:
-    from .postgres_connection import AdvisoryLocks, Connection, Server
+    from .postgres_connection import AdvisoryLocks, Connection, Listener, Server
 
 
 # -- loading the parts of the PostgreSQL store that import psycopg, an optional extra, when they are needed --
@@ -194,6 +194,12 @@ class PostgreSQLKVBackend(SQLBackend):
             self._in_doubt.discard(done)
         self._step("committed")
 
+    def watch_refs(self) -> Listener:
+        """Return a watch that hears of each ref as its write commits (`LISTEN`)."""
+        from .postgres_connection import Listener
+
+        return Listener(self._server, self._sql.channel)
+
     def queue(self, name: str) -> LockQueue:
         """Return the queue of those who wait for a named lock."""
         return self._locks.queue(name)
@@ -281,6 +287,8 @@ class PostgreSQLKVBackend(SQLBackend):
                 connection.execute(self._sql.delete_refs, (sorted(changes.keys() - moved.keys()),))
             if updates:
                 self._step("refs moved")
+            if changes:
+                connection.execute(self._sql.notify, (self._sql.channel, sorted(changes)))
             connection.execute(b"COMMIT")
 
     def _ask(self, connection: Connection, asked: RefQuestions, count: int) -> Callable[[], RefView]:

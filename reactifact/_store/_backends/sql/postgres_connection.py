@@ -235,6 +235,53 @@ class Server:
             self.close()
 
 
+class Listener:
+    """Hears `NOTIFY` on one channel, over a connection of its own. A question is not a statement."""
+
+    def __init__(self, server: Server, channel: str) -> None:
+        self._server = server
+        self._listen = f'LISTEN "{channel}"'.encode()
+        self._connection: Connection | None = None
+        self._connect()
+
+    def _connect(self) -> None:
+        try:
+            self._connection = self._server.connect(stays=True)
+            self._connection.execute(self._listen)
+        except psycopg.Error as error:
+            self.close()
+            raise self._server.explained(error, "listening to") from error
+
+    def moved(self) -> set[str] | None:
+        """Return the payloads that came in since it was asked last; `None` after a lost connection.
+
+        Raises `StoreError` while the server is away.
+        """
+        if self._connection is None:
+            self._connect()
+            return None
+        heard: set[str] = set()
+        try:
+            self._connection.pgconn.consume_input()
+            while (found := self._connection.pgconn.notifies()) is not None:
+                heard.add(found.extra.decode())
+        except psycopg.Error:
+            self.close()
+            self._connect()
+            return None
+        return heard
+
+    def fileno(self) -> int:
+        """Return the socket of the connection, -1 while there is none."""
+        return -1 if self._connection is None else self._connection.fileno()
+
+    def close(self) -> None:
+        """Close the connection."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
 _REFUSALS = ("FATAL", "no password supplied")
 """What only a server that answers brings about; an error of connecting carries no SQLSTATE."""
 

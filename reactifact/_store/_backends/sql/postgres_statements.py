@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -65,6 +66,8 @@ class Statements:
             " ON CONFLICT (name) DO UPDATE SET oid = excluded.oid"
         )
         self.delete_refs = make("DELETE FROM {schema}.refs WHERE name = ANY(%s)")
+        self.channel = f"reactifact_{hashlib.sha1(schema.encode()).hexdigest()[:16]}"
+        self.notify = b"SELECT pg_notify(%s, moved.name) FROM unnest(%s::text[]) AS moved (name)"
         self.value = make("SELECT value FROM {schema}.kv WHERE name = %s")
         self.values = make("SELECT value FROM {schema}.kv")
         self.set_value = make(

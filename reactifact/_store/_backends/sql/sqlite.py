@@ -152,6 +152,11 @@ class SQLiteFile:
                     )
                 time.sleep(_PAUSE)
 
+    def watch(self) -> FileWatch:
+        """Return what tells that any connection but its own has committed."""
+        with self.errors("watching"):
+            return FileWatch(self, self._connect())
+
     def require_writable(self) -> None:
         """Raise `StoreError` when the file was opened read-only."""
         if self._read_only:
@@ -391,6 +396,34 @@ def _is_logging(connection: sqlite3.Connection) -> bool:
     return mode == "wal"
 
 
+class FileWatch:
+    """Tells that others wrote to a SQLite file: one statement a question, which reads no table."""
+
+    def __init__(self, file: SQLiteFile, connection: sqlite3.Connection) -> None:
+        self._file = file
+        self._connection = connection
+        self._seen = self._version()
+
+    def _version(self) -> int:
+        with self._file.errors("watching"):
+            found: int = self._connection.execute("PRAGMA data_version").fetchone()[0]
+            return found
+
+    def moved(self) -> set[str] | None:
+        """Return `None` where anything was committed since it was asked last, else the empty set."""
+        found = self._version()
+        is_same, self._seen = found == self._seen, found
+        return set() if is_same else None
+
+    def fileno(self) -> int:
+        """Return -1: SQLite tells nobody by itself."""
+        return -1
+
+    def close(self) -> None:
+        """Close its connection."""
+        self._connection.close()
+
+
 def _version(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
@@ -501,6 +534,10 @@ class SQLiteKVBackend(SQLBackend):
                 self._move(connection, objects, updates)
                 self._step("refs moved")
         self._step("committed")
+
+    def watch_refs(self) -> FileWatch:
+        """Return a watch that tells of every commit to the file."""
+        return self._file.watch()
 
     def queue(self, name: str) -> LockQueue:
         """Return the queue of those who wait for a named lock."""

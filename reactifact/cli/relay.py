@@ -1,0 +1,180 @@
+"""`reactifact relay` and `retry`: delivering what waits, and re-arming what was given up."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import click
+
+from .._sessions.service import rearm, rearm_events
+from .._sessions.stores import open_database
+from .._store._history.revset import readable_heads
+from .._store.names import plain
+from .._store.object_db import Database
+from ..logging import configure_logging
+from ..session import SessionStore
+from .common import (
+    counted,
+    fail_for,
+    json_option,
+    line,
+    load_attribute,
+    print_json,
+    store_argument,
+    to_stderr,
+)
+
+_COUNTS = ("tried", "delivered", "failed", "parked", "skipped", "waiting", "waiting_failed", "waiting_parked")
+
+
+@click.command(short_help="Deliver what waits in all sessions, until told to stop.")
+@store_argument
+@click.option(
+    "--dispatcher",
+    metavar="MODULE:FUNCTION",
+    required=True,
+    help="What delivers an action: a function, async or not, of a context and the action's artifact.",
+)
+@click.option("--concurrency", type=click.IntRange(1), default=8, show_default=True, help="Sessions at once.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    default=60.0,
+    show_default=True,
+    help="Seconds that a send may take.",
+)
+@click.option(
+    "--max-attempts",
+    type=click.IntRange(1),
+    default=10,
+    show_default=True,
+    help="Failures after which an action is parked.",
+)
+@click.option(
+    "--backoff",
+    type=click.FloatRange(0, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="Seconds before the first retry; doubled each time, at random shortened.",
+)
+@click.option("--once", is_flag=True, help="End when nothing is due any more.")
+@click.option(
+    "--log", "log_format", type=click.Choice(["human", "json", "off"]), default="human", help="On stderr."
+)
+@json_option
+def relay(
+    store: str,
+    dispatcher: str,
+    concurrency: int,
+    timeout: float,
+    max_attempts: int,
+    backoff: float,
+    once: bool,
+    log_format: str,
+    as_json: bool,
+) -> None:
+    """Deliver what waits in all sessions of a store until SIGTERM or Ctrl-C.
+
+    Several relays may run on one store, on one machine or many. What is being sent when the signal comes may
+    end and is recorded; a second signal cuts it. An action that failed is sent again by itself, later each
+    time, and is parked after --max-attempts failures: `outbox --parked` shows it, `retry` re-arms it.
+
+    The module of the dispatcher is imported, with the current folder on the path; the classes of the
+    artifacts are not needed. A function that is not async runs in a thread. The exit code is 1 where with
+    --once something failed or could not be read.
+
+    \b
+    --json, at the end: {tried, delivered, failed, parked, skipped, waiting, waiting_failed,
+      waiting_parked, oldest_waiting, errors: [{session, branch, error}]}
+    """
+    deliver = load_attribute(dispatcher, "a dispatcher: a function of a context and an action")
+    if log_format != "off":
+        configure_logging(logging.INFO, json=log_format == "json")
+    options = {
+        "concurrency": concurrency,
+        "timeout": timeout,
+        "max_attempts": max_attempts,
+        "backoff": backoff,
+        "once": once,
+    }
+    database = open_database(store, create=False)
+    try:
+        report = anyio.run(_relay, database, deliver, options)
+    finally:
+        database.backend.close()
+    errors = [{"session": s, "branch": b, "error": e} for s, b, e in report.errors]
+    if as_json:
+        oldest = None if report.oldest_waiting is None else report.oldest_waiting.isoformat()
+        found = {name: getattr(report, name) for name in _COUNTS}
+        print_json({**found, "oldest_waiting": oldest, "errors": errors})
+    else:
+        parts = [f"{report.delivered} delivered", f"{report.failed} failed", f"{report.parked} parked"]
+        line(f"{', '.join(parts)}; {report.waiting} waiting")
+        for error in errors:
+            to_stderr(f"{plain(error['session'])}/{plain(error['branch'])}: {error['error']}")
+    if once and errors:
+        raise click.exceptions.Exit(1)
+
+
+async def _relay(database: Database, deliver: Callable[..., Any], options: dict[str, Any]) -> Any:
+    stop, found = anyio.Event(), []
+    async with anyio.create_task_group() as group:
+
+        async def heed() -> None:
+            with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
+                async for _ in received:
+                    if stop.is_set():
+                        work.cancel()
+                    stop.set()
+
+        group.start_soon(heed)
+        with anyio.CancelScope() as work:
+            found.append(await SessionStore(database).relay(deliver, stop=stop, **options))
+        group.cancel_scope.cancel()
+    if not found:
+        raise click.Abort
+    return found[0]
+
+
+@click.command(short_help="Let actions that failed or are parked be sent again.")
+@store_argument
+@click.argument("session")
+@click.argument("actions", metavar="[ACTION]...", nargs=-1)
+@click.option("--parked", is_flag=True, help="All that are parked.")
+@click.option("--failed", is_flag=True, help="All that failed.")
+@click.option("--events", is_flag=True, help="All events on which an agent failed too often.")
+def retry(
+    store: str, session: str, actions: tuple[str, ...], parked: bool, failed: bool, events: bool
+) -> None:
+    """Re-arm actions of SESSION, by id or key, or all that are parked or failed; or parked events.
+
+    Their attempts stay counted, and a relay begins its schedule anew. The exit code is 1 where an ACTION is
+    not one that failed or is parked; the others are re-armed all the same.
+    """
+    if not actions and not parked and not failed and not events:
+        raise click.UsageError("name an ACTION, or pass --parked, --failed or --events")
+    statuses = {name for name, is_asked in (("parked", parked), ("failed", failed)) if is_asked}
+    database = open_database(store, create=False)
+    try:
+        found, broken = readable_heads(database, session)
+        branches = [head.branch for head in found if not head.is_ledger]
+        armed = anyio.run(rearm, database, session, branches, set(actions), statuses)
+        tried = anyio.run(rearm_events, database, session, branches) if events else {}
+    finally:
+        database.backend.close()
+    for action_id in armed:
+        line(f"re-armed {plain(action_id)}")
+    for branch, count in tried.items():
+        line(f"re-armed {counted(count, 'event')} of {plain(branch)}")
+    missing = [name for name in actions if name not in armed and f"action:{name}" not in armed]
+    for name in missing:
+        to_stderr(f"{plain(name)} is not an action of {plain(session)} that failed or is parked")
+    if not armed and not tried and not missing:
+        line("nothing to re-arm")
+    fail_for(broken)
+    if missing:
+        raise click.exceptions.Exit(1)

@@ -1,0 +1,123 @@
+"""`reactifact relay` as a process: what it delivers, and that a signal lets what is being sent end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+
+from reactifact import PendingAction, SessionStore
+
+SCRIPT = '''
+import os, sys, time
+
+def note(context, action):
+    """Say on a pipe that a send has begun, and wait until the other end says go on."""
+    key = action.data.idempotency_key
+    with open("begun", "w") as begun:
+        begun.write(key)
+    with open("go") as go:
+        go.read()
+    with open("sent", "a") as sent:
+        sent.write(key + "\\n")
+
+async def well(context, action):
+    with open("sent", "a") as sent:
+        sent.write(action.data.idempotency_key + "\\n")
+
+async def ill(context, action):
+    raise ConnectionError("no route")
+
+constant = 7
+'''
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a store of two sessions, a module with dispatchers, and two pipes."""
+
+    async def fill() -> None:
+        store = SessionStore(tmp_path / "s.git", durability="os")
+        for key in "ab":
+            session = await store.open(key)
+            session.context.create(PendingAction(kind="mail", idempotency_key=key), id=f"action:{key}")
+            await session.save()
+
+    anyio.run(fill)
+    (tmp_path / "mailer_of_test.py").write_text(SCRIPT)
+    return tmp_path
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "reactifact", "relay", "s.git", *arguments]
+
+
+def finished(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(*arguments), cwd=folder, capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+def test_one_pass(folder: Path) -> None:
+    done = finished(folder, "--dispatcher", "mailer_of_test:well", "--once", "--json", "--log", "json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert (report["delivered"], report["failed"], report["errors"]) == (2, 0, [])
+    assert sorted((folder / "sent").read_text().split()) == ["a", "b"]
+    records = [json.loads(line) for line in done.stderr.splitlines()]
+    sends = [one for one in records if one["message"] == "action dispatched"]
+    assert {(one["session_id"], one["branch"], one["action_key"]) for one in sends} == {
+        ("a", "main", "a"),
+        ("b", "main", "b"),
+    }
+
+
+def test_a_pass_that_failed_says_so(folder: Path) -> None:
+    done = finished(
+        folder, "--dispatcher", "mailer_of_test:ill", "--once", "--max-attempts", "1", "--log", "off"
+    )
+    assert (done.returncode, done.stdout) == (1, "0 delivered, 2 failed, 2 parked; 0 waiting\n")
+    assert "a/main: no route" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("dispatcher", "told"),
+    [
+        ("mailer_of_test", "give it as module:function"),
+        ("mailer_of_test:nothing", "has no 'nothing'"),
+        ("mailer_of_test:constant", "int and not a dispatcher"),
+        ("no_such_module_of_test:f", "cannot be imported"),
+    ],
+)
+def test_a_dispatcher_that_is_none_is_refused_by_name(folder: Path, dispatcher: str, told: str) -> None:
+    done = finished(folder, "--dispatcher", dispatcher, "--once")
+    assert done.returncode != 0
+    assert told in done.stderr
+    assert not (folder / "sent").exists()
+
+
+def test_a_signal_lets_what_is_being_sent_end_and_be_recorded(folder: Path) -> None:
+    for pipe in ("begun", "go"):
+        os.mkfifo(folder / pipe)
+    arguments = ("--dispatcher", "mailer_of_test:note", "--concurrency", "1")
+    with subprocess.Popen(
+        command(*arguments), cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        with open(folder / "begun") as begun:
+            key = begun.read()
+        process.send_signal(signal.SIGTERM)
+        with open(folder / "go", "w") as go:
+            go.write("go on")
+        out, _ = process.communicate(timeout=120)
+    assert process.returncode == 0
+    assert out == "1 delivered, 0 failed, 0 parked; 0 waiting\n"
+    assert (folder / "sent").read_text().split() == [key]
+    again = finished(folder, "--dispatcher", "mailer_of_test:well", "--once", "--log", "off")
+    assert again.returncode == 0
+    assert sorted((folder / "sent").read_text().split()) == ["a", "b"]
