@@ -288,7 +288,7 @@ class SessionStore:
         once: bool = False,
         dispatch_concurrency: int = 1,
         poll: float = 1.0,
-        rescan: float = 60.0,
+        rescan: float = 300.0,
         stop: anyio.Event | None = None,
         on_dispatch_error: ErrorCallback | None = None,
         on_wake: WakeCallback | None = None,

@@ -243,7 +243,7 @@ class Context:
         return delivery.mark(self.commits.working, id, "failed", error, self.resources.clock.now())
 
     def retry_action(self, id: str) -> Artifact[PendingAction] | None:
-        """Let a failed action be delivered again; `None` for an id that is not an action.
+        """Let a failed or parked action be delivered again; `None` for an id that is not an action.
 
         Raises `ValueError` for one that was dispatched: a resend is a new key.
         """

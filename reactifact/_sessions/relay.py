@@ -61,7 +61,7 @@ class Pace:
     max_attempts: int | None = 10
     backoff: Backoff = field(default_factory=lambda: Backoff(1.0, 3600.0, jitter=1.0))
     poll: float = 1.0
-    rescan: float = 60.0
+    rescan: float = 300.0
     once: bool = False
 
     def retry_at(self, entry: LedgerEntry) -> datetime:

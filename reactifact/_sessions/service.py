@@ -14,7 +14,7 @@ from typing import Any
 
 from .._context import delivery, rebase
 from .._context.context import Context
-from .._context.push import drain_lock, publish, publish_ledger
+from .._context.push import drain_lock, publish, publish_ledger, run_lock
 from .._runtime import drain
 from .._store import canonical
 from .._store._history.revset import (
@@ -49,6 +49,9 @@ from ..types.importer import importing_nothing
 
 BranchName = tuple[str, str]
 """The ids of a session and of a branch of it."""
+
+_TURN_SECONDS = 10.0
+"""How long a turn that holds a branch is waited for."""
 
 _AT_ONCE = 500
 """Branches that are read together: what they need stays in the cache until it was looked at."""
@@ -217,14 +220,19 @@ async def rearm(
 
 
 async def rearm_events(database: Database, session: str, branches: Iterable[str]) -> dict[str, int]:
-    """Let parked events of a session be tried again; return how many, by branch. Raises `StaleSession`."""
+    """Let parked events of a session be tried again; return how many, by branch.
+
+    Raises `SessionBusy` where a turn holds a branch for longer than a while.
+    """
     found = {}
     for branch in branches:
-        context = await in_thread(rebase.opened, database, session, branch, None)
-        if context is not None and (count := context.retry_event()):
-            context.commits.begin()
-            await publish(context)
-            found[branch] = count
+        line = Branch.named(database, session, branch)
+        async with run_lock(line, SYSTEM_CLOCK, wait=_TURN_SECONDS):
+            context = await in_thread(rebase.opened, database, session, branch, None)
+            if context is not None and (count := context.retry_event()):
+                context.commits.begin()
+                await publish(context)
+                found[branch] = count
     return found
 
 

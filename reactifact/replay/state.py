@@ -157,7 +157,7 @@ def summary_of(view: View, now: datetime) -> dict[str, Any]:
         "pending_questions": _open_questions(state),
         "pending_actions": len(outbox.pending),
         "dispatched_actions": outbox.dispatched,
-        "failed_actions": len(outbox.failed),
+        "failed_actions": len(outbox.failed) + len(outbox.parked),
     }
 
 

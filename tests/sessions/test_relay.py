@@ -20,6 +20,7 @@ from reactifact._sessions.relay import Pace, RelayReport
 from reactifact._store.ledger import LedgerEntry, joined
 from reactifact.errors import DeliveryTimeout
 from reactifact.outbox import actions, outbox_status
+from reactifact.replay import replay_summary
 from reactifact.testing import JumpingClock
 
 pytestmark = [pytest.mark.anyio]
@@ -158,6 +159,7 @@ async def test_a_parked_action_is_re_armed_by_hand_and_its_attempts_only_grow(pl
     assert action(await place.load("s"), "a").attempts == 4
     assert action(await place.load("s"), "a").status == "parked"
     (await place.store().open("s")).context.retry_action("action:a")
+    assert replay_summary(await place.load("s"))["failed_actions"] == 1  # what is parked has failed
     assert await service.rearm(place.store().database, "s", ["main"], [], ["parked"]) == ["action:a"]
     well = Outside()
     assert (await relayed(place, well, clock, once=True)).delivered == 1
