@@ -125,16 +125,20 @@ class Consume(BaseConsume):
         """Return a consume of the artifacts whose `status` equals `status`."""
         return cls.by_field(artifact_type, "status", status, **options)
 
-    @classmethod
-    def wake(cls, prefix: str = "", **options: Any) -> Consume:
-        """Return a consume of the wakes that came (`effects.wake`) whose key begins with `prefix`."""
+    @staticmethod
+    def wake(prefix: str = "", **options: Any) -> Consume:
+        """Return a consume that reacts to wakes (`effects.wake`) whose key begins with `prefix`.
+
+        The wake is the trigger of the execution; it gives no inputs, so that it costs the same however many
+        wakes there were.
+        """
 
         def came(found: Artifact[Any]) -> bool:
             action = found.data
             is_wake = action.kind == WAKE and action.status == "dispatched"
             return is_wake and bool(action.idempotency_key.startswith(prefix))
 
-        return cls(PendingAction, came, (EventType.ARTIFACT_UPDATED,), **options)
+        return _Wakes(PendingAction, came, (EventType.ARTIFACT_UPDATED,), **options)
 
     @staticmethod
     def all_of(
@@ -147,6 +151,14 @@ class Consume(BaseConsume):
     ) -> AllOfConsume:
         """Return a consume that wakes when all parts that an artifact announced are there: `AllOfConsume`."""
         return AllOfConsume(part, announced_by=announced_by, key=key, expected=expected, deadline=deadline)
+
+
+class _Wakes(Consume):
+    """Wakes, which are looked at one by one."""
+
+    def collect(self, context: Context) -> list[Artifact[Any]]:
+        """Return nothing: what came before does not matter."""
+        return []
 
 
 def consume(

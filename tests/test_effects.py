@@ -594,6 +594,7 @@ async def test_a_turn_delivers_a_wake_that_is_due_and_an_agent_reacts() -> None:
     @produce(Note)
     async def remind(call: ProduceCall) -> None:
         assert call.trigger is not None
+        assert call.inputs == []
         woken.append((call.trigger.data.idempotency_key, call.trigger.data.payload))
 
     agent = create_agent("reminder", consumes=[Consume.wake("remind:")], produces=[remind])

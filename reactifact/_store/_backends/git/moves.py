@@ -45,7 +45,7 @@ class MovesWatch:
         folder = os.path.dirname(self._path)
         os.makedirs(folder, exist_ok=True)
         refuse_links(folder)
-        descriptor = open_plain(self._path, os.O_RDONLY | os.O_CREAT)
+        descriptor = open_plain(self._path, os.O_RDONLY | os.O_CREAT, 0o666)  # as the umask shares
         self.close()
         self._descriptor = descriptor
         self._read = os.fstat(descriptor).st_size
