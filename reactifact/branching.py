@@ -20,12 +20,13 @@ from ._store._backends.git import Repository
 from ._store._backends.git.backend import GitBackend
 from ._store._history.blame import BlamedField
 from ._store._history.log import BranchDiff, Entry, Filter
-from ._store._history.revset import DAMAGE, Head, Tag, tags
+from ._store._history.revset import DAMAGE, Head, Tag, readable_tags
 from ._store.branch import MAIN
 from ._store.commits import require_record
 from ._store.object_db import Database, Protection
 from ._store.protocol import Durability
 from .errors import StoreError
+from .logging import get_logger
 from .merging import MergeConflict, MergePreview, Policy
 from .racing import Fork, Judge, Race, Strategy, race
 from .resources import RuntimeResources
@@ -33,6 +34,8 @@ from .session import SessionStore
 from .threads import in_thread
 
 __all__ = ["BranchStore", "Fork", "MergeConflict", "Race"]
+
+log = get_logger("reactifact.branching")
 
 
 # -- protected branches, for the layer of sessions: see `_store/object_db` --
@@ -360,8 +363,14 @@ class BranchStore:
         return await in_thread(partial(verbs.tag, session=session), self.database, branch, name)
 
     async def tags(self, session: str | None = None) -> list[Tag]:
-        """Return the tags of one session or of all, sorted: session, name, commit."""
-        return await in_thread(tags, self.database, session)
+        """Return the tags of one session or of all, sorted: session, name, commit.
+
+        One that is damaged is left out, and named in a warning of the log.
+        """
+        found, damaged = await in_thread(readable_tags, self.database, session)
+        for one in damaged:
+            log.warning("tag %s cannot be read: %s", one.ref, one.error, extra={"ref": one.ref})
+        return found
 
     async def aclose(self) -> None:
         """Give back files and descriptors."""

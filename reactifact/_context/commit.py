@@ -41,6 +41,9 @@ from .working_copy import WorkingCopy
 
 APPLICATION = "application"
 
+NAMED = "reactifact: note the name of the branch"
+"""The message of a commit that only says whose branch it is."""
+
 
 class Committer:
     """The line of a context, the view on its live state, its queue and its held results."""
@@ -234,11 +237,14 @@ class Committer:
             self.commit_note(message)
             self.line.set_queue(queue)
 
-    def commit_name(self) -> None:
-        """Make a commit that holds the line's session and branch whole, where its ref cuts them."""
-        self.commit_note("reactifact: note the whole name of the branch")
+    def commit_name(self, earlier: Sequence[Oid] = ()) -> None:
+        """Make a commit that says whose branch it is, where neither its ref nor the tip does.
 
-    def commit_note(self, message: str) -> None:
+        `earlier` holds one of the same kind that the branch stands on, over what this history contains.
+        """
+        self.commit_note(NAMED, earlier)
+
+    def commit_note(self, message: str, other_parents: Sequence[Oid] = ()) -> None:
         """Make a commit of bookkeeping alone."""
         self._commit(
             CommitRecord(
@@ -247,7 +253,8 @@ class Committer:
                 author="reactifact",
                 timestamp=self.resources.clock.now().isoformat(),
                 message=message,
-            )
+            ),
+            other_parents,
         )
 
     def note_simulated(self, actions: Sequence[Artifact[PendingAction]]) -> None:

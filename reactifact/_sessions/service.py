@@ -24,14 +24,14 @@ from .._store._history.revset import (
     damaged_ref,
     damaged_refs,
     head_at,
-    readable_heads,
+    scan_heads,
 )
-from .._store.branch import MAIN, Branch, new_change_id
+from .._store.branch import MAIN, Branch, new_change_id, stored_ref
 from .._store.commits import require_kind, require_record
 from .._store.layout import BOOKKEEPING
 from .._store.ledger import Ledger, LedgerEntry
 from .._store.migrations import current_tree
-from .._store.names import branch_ref, is_ledger_ref, parse_ref
+from .._store.names import is_ledger_ref, parse_ref
 from .._store.object_db import Database
 from .._store.objects import Oid
 from .._store.protocol import scan_refs
@@ -121,7 +121,7 @@ def sendable_branches(
         except NotAdopted:
             has_something = True
         except DAMAGE as error:
-            broken.append(DamagedHead(branch_ref(session, branch), session, branch, damage(error)))
+            broken.append(DamagedHead(stored_ref(database, session, branch), session, branch, damage(error)))
             continue
         found += [(session, branch)] if has_something else []
     return found, broken
@@ -262,7 +262,9 @@ async def rebuild_ledger(
 
 
 def _rebuild(database: Database, session: str, when: datetime) -> RebuiltLedger:
-    names = [head.branch for head in readable_heads(database, session)[0] if not head.is_ledger]
+    scanned = scan_heads(database, session)
+    names = [head.branch for head in scanned.heads if not head.is_ledger]
+    names += [name for _, name in filter(None, (parse_ref(stray.ref) for stray in scanned.strays)) if name]
     loaded = [Branch.load(database, session, name) for name in names]
     branches = [branch for branch in loaded if branch is not None]
     if not branches:

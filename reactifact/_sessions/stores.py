@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from .._context.commit import NAMED
 from .._context.context import Context
 from .._context.merge import copy_history
 from .._context.preload import look_ahead
@@ -14,12 +16,13 @@ from .._store._backends.files import checked_path
 from .._store._backends.kv import KVBackend
 from .._store._history.oplog import operations_ref
 from .._store._history.rebase import settle_fork
+from .._store._history.revset import DAMAGE, head_at
 from .._store.branch import MAIN, Branch, stored_ref
-from .._store.commits import require_record
+from .._store.commits import own_record
 from .._store.graph import first_parents, is_ancestor
 from .._store.ledger import Ledger
 from .._store.names import branch_ref, is_cut, is_ledger_ref, parse_ref, tag_ref
-from .._store.object_db import Database
+from .._store.object_db import Database, Objects
 from .._store.objects import Oid
 from .._store.protocol import Durability as Durability
 from .._store.protocol import ObjectBackend, Prunable, Pruned, RefUpdate, scan_refs
@@ -150,7 +153,7 @@ async def _attach(context: Context, session_id: str, branch: str) -> None:
     if context.commits.working.state is not line.state:
         context.commits.replace_line(line)
     ref = stored_ref(line.database, session_id, branch)
-    held, is_contained = await in_thread(_held, line.fork_off(line.branch), ref)
+    held, is_contained, is_named = await in_thread(_held, line.fork_off(line.branch), ref, session_id)
     if not is_contained:
         raise StaleSession(
             f"branch {branch!r} of session {session_id!r} holds commits that this context does not "
@@ -159,16 +162,25 @@ async def _attach(context: Context, session_id: str, branch: str) -> None:
         )
     context.commits.attach(session_id, branch, held)
     assert line.record is not None
-    if is_cut(ref) and (line.record.session, line.record.branch) != (session_id, branch):
-        context.commits.commit_name()
+    if line.record.session != session_id or (is_cut(ref) and line.record.branch != branch):
+        context.commits.commit_name([held] if held and is_named else [])
     await publish(context)
 
 
-def _held(copy: Branch, ref: str) -> tuple[Oid | None, bool]:
-    """Return what a ref holds, and whether a line contains that."""
+def _held(copy: Branch, ref: str, session: str) -> tuple[Oid | None, bool, bool]:
+    """Return what a ref holds, whether a line contains that, and whether it only says whose branch it is."""
     held = copy.database.backend.refs(ref).get(ref)
     assert copy.tip is not None
-    return held, held is None or is_ancestor(copy.objects, held, copy.tip)
+    below = None if held is None else _named_over(copy.objects, held, session)
+    is_contained = held is None or is_ancestor(copy.objects, below or held, copy.tip)
+    return held, is_contained, below is not None
+
+
+def _named_over(objects: Objects, held: Oid, session: str) -> Oid | None:
+    """Return the commit below one that only says whose branch it is, `None` for another commit."""
+    record = own_record(objects, held)
+    is_note = record is not None and record.session == session and record.message == NAMED
+    return objects.commit(held).parents[0] if is_note else None
 
 
 def unsaved(context: Context) -> list[str]:
@@ -202,12 +214,19 @@ def sessions(database: Database) -> list[str]:
             raise error
         if session is not None and branch == MAIN:
             found.add(session)
-    for ref, oid in refs.items():
-        if not ref.endswith(f"/{MAIN}"):
-            continue
-        name = whole_names(database, ref, oid)
-        if name is not None and name[1] == MAIN:
-            found.add(name[0])
+    mains = {ref: oid for ref, oid in refs.items() if ref.endswith(f"/{MAIN}") and parse_ref(ref) is not None}
+    with suppress(*DAMAGE):  # read one by one below
+        database.prefetch(mains.values())
+    for ref, oid in mains.items():
+        session, _ = parse_ref(ref) or (None, None)
+        try:
+            head = head_at(database, ref, oid)
+        except DAMAGE:
+            if session is None:
+                raise
+            found.add(session)  # opening it says why
+        else:
+            found |= set() if head is None else {head.session}
     return sorted(found)
 
 
@@ -234,18 +253,6 @@ def delete_session(database: Database, session_id: str) -> None:
         except Contention:
             if not left:
                 raise
-
-
-def whole_names(database: Database, ref: str, oid: str) -> tuple[str, str] | None:
-    """Return (session, branch) of a ref, `None` for a ledger or a ref that is not ours."""
-    parsed = parse_ref(ref)
-    if parsed is None or is_ledger_ref(ref):
-        return None
-    session, branch = parsed
-    if session is None or branch is None:
-        record = require_record(database, oid, ref)
-        return record.session, record.branch
-    return session, branch
 
 
 # -- removing from a store what no branch and no tag reaches any more --

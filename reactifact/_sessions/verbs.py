@@ -30,7 +30,7 @@ from .._store._history.revset import Head, Tag, find_branch, find_head, heads, m
 from .._store.branch import MAIN, Branch, stored_ref
 from .._store.commits import CommitRecord, require_record
 from .._store.graph import first_parents
-from .._store.names import branch_ref, plain, tag_ref
+from .._store.names import plain, tag_ref
 from .._store.object_db import Database
 from .._store.objects import Oid
 from .._store.protocol import RefUpdate
@@ -202,7 +202,7 @@ def rename(database: Database, text: str, target: str, *, session: str | None = 
 
 
 def _require_new(database: Database, session: str, branch: str) -> None:
-    names = (branch_ref(session, branch), tag_ref(session, branch))
+    names = (stored_ref(database, session, branch), tag_ref(session, branch))
     if any(name in database.backend.refs(name) for name in names):
         raise NameTaken(
             f"session {session!r} has a branch or a tag {branch!r}: choose another name, or delete it"

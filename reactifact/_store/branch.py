@@ -93,6 +93,7 @@ class Branch:
         self.draft: Draft | None = None
         self.fork: dict[str, Any] | None = None
         self.is_session = False  # opened as a session, not only saved as a branch
+        self.is_borrowed = False  # the ref was made with git, on a commit of another session
         self.objects = Staging(database)
         self.is_watched = False  # a runtime with agents has been over it, so that every event counts
         self.next_event = 0  # place of the next event of the queue
@@ -113,6 +114,7 @@ class Branch:
         line.ref = ref
         line.published = refs[ref]
         line.move_to(refs[ref])
+        line.is_borrowed = line.record is not None and line.record.session != session
         return line
 
     @classmethod
@@ -281,8 +283,11 @@ class Branch:
         return list(dict.fromkeys(found))
 
     def _missing(self, record: CommitRecord) -> list[Oid]:
-        if record.session != self.session:
-            return []  # it names the ledger of the session that it was forked from
+        if record.session != self.session and not self.is_borrowed:
+            return []  # what the ledger of that session knew was taken over
+        if record.session != self.session and record.ledger is None:
+            # what it waits for may be sent by that session; no ledger of this one holds the commit
+            return [oid for oid in (self.tip,) if oid is not None and not self.ledger.contains(oid)]
         named = (*record.missing_ledgers, *([record.ledger] if record.ledger else []))
         return [oid for oid in named if not self.ledger.contains(oid)]
 
@@ -300,6 +305,13 @@ class Branch:
     def require_ledger(self) -> None:
         """Raise `LedgerMissing` where what was delivered before may be recorded elsewhere."""
         missing = self.missing_ledgers()
+        if missing and self.is_borrowed:
+            raise LedgerMissing(
+                f"branch {self.branch!r} of session {self.session!r} was made with git on a commit of "
+                f"another session, which sends what waits there and records it in a ledger of its own: "
+                f"nothing is sent from here. Deliver from that session, or, to send it once more, give its "
+                f"record up with SessionStore.rebuild_ledger({self.session!r})"
+            )
         if missing:
             raise LedgerMissing(
                 f"session {self.session!r}, branch {self.branch!r} knew commit {missing[0][:12]} of its "
@@ -419,6 +431,7 @@ class Branch:
         twin.objects = self.objects.copy()
         twin._left = self._left
         twin.is_watched, twin.next_event = self.is_watched, self.next_event
+        twin.is_borrowed = self.is_borrowed
         twin.state = State(
             twin.objects, self.state.roots, self.state.next_sequence, self.state.indexes.copy()
         )

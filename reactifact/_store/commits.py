@@ -280,7 +280,10 @@ def require_record(objects: Objects, commit: Oid, what: str) -> CommitRecord:
 def require_kind(objects: Objects, commit: Oid, ref: str, *, is_ledger: bool = False) -> None:
     """Refuse a commit of a ledger on a branch, and any other on a ledger. Raises `DamagedRef`."""
     top = objects.tree(objects.commit(commit).tree)
-    found = BOOKKEEPING not in top and ("ledger" in top or RECORD_FILE in top)
+    found = BOOKKEEPING not in top and ("ledger" in top or RECORD_FILE in top or not top)
+    if found and not top:  # a ledger that stands for a lost one and holds nothing
+        record = own_record(objects, commit)
+        found = record is not None and record.kind == "ledger"
     if found is not is_ledger:
         raise DamagedRef(
             ref,

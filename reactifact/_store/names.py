@@ -110,7 +110,9 @@ def fan_out(identity: str) -> tuple[str, str, str]:
 
 def branch_ref(session: str, branch: str) -> str:
     """Return the full name of the ref of a branch. Raises `InvalidName` as `encode_name` does."""
-    return _named(_HEADS, session, branch)
+    own = encode_name(session)
+    room = MAX_REF_BYTES - len(_HEADS) - len(own) - 1
+    return f"{_HEADS}{own}/{encode_name(branch, longest=min(MAX_NAME_BYTES, room))}"
 
 
 def long_branch_ref(session: str, branch: str) -> str | None:
@@ -119,20 +121,17 @@ def long_branch_ref(session: str, branch: str) -> str | None:
     return name if len(name) > MAX_REF_BYTES else None
 
 
-def _named(folder: str, session: str, name: str) -> str:
-    own = encode_name(session)
-    room = MAX_REF_BYTES - len(folder) - len(own) - 1
-    return f"{folder}{own}/{encode_name(name, longest=min(MAX_NAME_BYTES, room))}"
-
-
 def ledger_ref(session: str) -> str:
     """Return the full name of the ref of a session's ledger. Raises `InvalidName`."""
     return f"{_HEADS}{encode_name(session)}/{LEDGER_BRANCH}"
 
 
 def tag_ref(session: str, name: str) -> str:
-    """Return the full name of the ref of a tag. Raises `InvalidName` as `encode_name` does."""
-    return _named(_TAGS, session, name)
+    """Return the full name of the ref of a tag. Raises `InvalidName` as `encode_name` does.
+
+    It may be longer than `MAX_REF_BYTES`, as tags of earlier versions are.
+    """
+    return f"{_TAGS}{encode_name(session)}/{encode_name(name)}"
 
 
 def parse_tag_ref(ref: str) -> tuple[str | None, str] | None:

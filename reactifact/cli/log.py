@@ -21,7 +21,7 @@ from .._store._history.log import (
     own_line,
     title,
 )
-from .._store._history.revset import DamagedHead, Head, Tag, find_tag, heads, readable_heads, tags
+from .._store._history.revset import DamagedHead, Head, Tag, find_tag, heads, readable_heads, readable_tags
 from .._store.names import plain
 from .._store.object_db import Database
 from .._store.objects import Oid
@@ -35,6 +35,7 @@ from .common import (
     json_option,
     line,
     moment,
+    one_line,
     opened,
     print_json,
     scope_of,
@@ -107,7 +108,10 @@ def log(
         if reverse:
             chosen = iter(list(chosen)[::-1])
         standing = _names(heads(database, head.session))
-        tagged = _names(tags(database, head.session))
+        tags, lost = readable_tags(database, head.session)
+        tagged = _names(tags)
+        for one in lost:
+            to_stderr(f"reactifact: tag {plain(one.ref)} cannot be read: {one_line(one.error)}")
         if as_json:
             commits = [
                 {

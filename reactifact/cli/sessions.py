@@ -14,7 +14,7 @@ import click
 from .._sessions.service import rebuild_ledger
 from .._sessions.stores import open_database
 from .._store._history.log import entry
-from .._store._history.revset import DAMAGE, DamagedHead, Head, damaged, readable_heads
+from .._store._history.revset import DAMAGE, DamagedHead, Head, damaged, readable_heads, scan_heads
 from .._store.branch import MAIN
 from .._store.commits import read_queue
 from .._store.names import plain
@@ -50,7 +50,8 @@ def sessions(store: str, as_json: bool) -> None:
 
     The version is that of the session's own line (main), else of its branch written last. Pending and
     failed actions, the parked among them, count once each, on however many branches they wait. A branch
-    that cannot be read is left out and named on stderr; the exit code is 2 then. Where events wait for
+    that cannot be read is left out and named on stderr; the exit code is 2 then. A branch of git's own,
+    which is not one of a session, is named there too, and is no error. Where events wait for
     agents, the agents are named with the number of events: one that was renamed is never asked (see
     aliases=). Events that an agent failed on too often are named with it; `retry --events` re-arms them.
 
@@ -58,21 +59,24 @@ def sessions(store: str, as_json: bool) -> None:
     --json: {sessions: [{session, version, last_commit, pending, failed,
       branches: [{branch, commit, version, last_commit, pending, failed, waiting,
         parked: [{artifact, agent, failures, error}]}]}],
-      damaged: [{ref, session, branch, error}]}
+      damaged: [{ref, session, branch, error}], others: [{ref, commit, why}]}
     """
     with opened(store) as database:
-        heads, broken = readable_heads(database)
+        heads, broken, strays = scan_heads(database)
         found = [
             session
             for name, group in groupby(heads, key=lambda head: head.session)
             if (session := _session(database, name, list(group), broken)) is not None
         ]
     if as_json:
-        print_json({"sessions": found, "damaged": [one._asdict() for one in broken]})
+        others = [one._asdict() for one in strays]
+        print_json({"sessions": found, "damaged": [one._asdict() for one in broken], "others": others})
     elif found:
         _print(found)
     elif not broken:
         line("no sessions")
+    for one in () if as_json else strays:
+        to_stderr(f"{plain(one.ref)} is not a branch of a session: {plain(one.why)}")
     fail_for(broken)
 
 

@@ -17,11 +17,12 @@ from ...errors import (
     StoreError,
     UnknownRevision,
 )
-from ..branch import MAIN
+from ..branch import MAIN, stored_ref
 from ..commits import CommitRecord, nearest_record, own_record, read_record
 from ..graph import first_parents
 from ..names import (
     LEDGER_BRANCH,
+    MAX_REF_BYTES,
     branch_ref,
     is_cut,
     is_ledger_ref,
@@ -56,11 +57,40 @@ class Tag(NamedTuple):
 def tags(database: Database, session: str | None = None) -> list[Tag]:
     """Return the tags of one session or of all, sorted; tags that others made are left out.
 
+    Raises `InvalidName` for a session id that cannot be stored, and the error of a tag that is damaged.
+    """
+    found = (_tag(database, ref, oid) for ref, oid in database.backend.refs(_tags_below(session)).items())
+    return sorted(tag for tag in found if tag is not None)
+
+
+class DamagedTag(NamedTuple):
+    """The ref of a tag that cannot be read, and why."""
+
+    ref: str
+    error: str
+
+
+def readable_tags(database: Database, session: str | None = None) -> tuple[list[Tag], list[DamagedTag]]:
+    """Return the tags that can be read, and apart from them those that cannot be, both sorted.
+
     Raises `InvalidName` for a session id that cannot be stored.
     """
-    prefix = _TAGS if session is None else tag_ref(session, "x").rpartition("/")[0] + "/"
-    found = (_tag(database, ref, oid) for ref, oid in database.backend.refs(prefix).items())
-    return sorted(tag for tag in found if tag is not None)
+    found: list[Tag] = []
+    broken: list[DamagedTag] = []
+    refs, damaged = scan_refs(database.backend, _tags_below(session))
+    for ref, oid in refs.items():
+        try:
+            tag = _tag(database, ref, oid)
+        except DAMAGE as error:
+            broken.append(DamagedTag(ref, damage(error)))
+        else:
+            found += [] if tag is None else [tag]
+    broken += [DamagedTag(error.ref, f"{error}") for error in damaged]
+    return sorted(found), sorted(broken)
+
+
+def _tags_below(session: str | None) -> str:
+    return _TAGS if session is None else tag_ref(session, "x").rpartition("/")[0] + "/"
 
 
 def _tag(database: Database, ref: str, oid: Oid) -> Tag | None:
@@ -83,10 +113,15 @@ def make_tag(database: Database, session: str, name: str, commit: Oid) -> Tag:
     ref = tag_ref(session, name)
     if is_cut(ref.rpartition("/")[2]):
         raise InvalidName(f"{name[:50]!r}... is too long for a tag: its name must be readable from its ref")
-    branch = branch_ref(session, name)
+    branch = stored_ref(database, session, name)
     if branch in database.backend.refs(branch):
         raise NameTaken(f"session {session!r} has a branch {name!r}: choose another name for the tag")
     try:
+        if len(ref) > MAX_REF_BYTES and ref not in database.backend.refs(ref):
+            raise InvalidName(
+                f"{name[:50]!r}... is too long for a tag of this session: its ref would have "
+                f"{len(ref)} bytes, and at most {MAX_REF_BYTES} are allowed; choose a shorter name"
+            )
         database.backend.write({}, [RefUpdate(ref, None, commit)])
     except Contention:
         held = database.backend.refs(ref).get(ref)
@@ -167,23 +202,60 @@ DAMAGE = (ReactifactError, OSError, LookupError, ValueError, TypeError, Attribut
 """What reading a damaged commit raises: ours, the system's, or that of a record of another shape."""
 
 
+class StrayRef(NamedTuple):
+    """A branch of git's own that stands where branches of sessions do, and is not one; `why` is in words."""
+
+    ref: str
+    commit: Oid
+    why: str
+
+
+class ScannedHeads(NamedTuple):
+    """The refs below `refs/heads/`: branches and ledgers, those that cannot be read, those of git's own."""
+
+    heads: list[Head]
+    damaged: list[DamagedHead]
+    strays: list[StrayRef]
+
+
+def scan_heads(database: Database, session: str | None = None) -> ScannedHeads:
+    """Return the refs of one session or of all, told apart and sorted.
+
+    Raises `InvalidName` for a session id that cannot be stored.
+    """
+    scanned = ScannedHeads([], [], [])
+    refs, damaged = scan_refs(database.backend, _prefix(session))
+    for ref, oid in refs.items():
+        try:
+            head = head_at(database, ref, oid)
+            if head is None:
+                scanned.strays.append(StrayRef(ref, oid, _why_stray(database, ref, oid)))
+            else:
+                scanned.heads.append(head)
+        except DAMAGE as error:
+            scanned.damaged.append(damaged_ref(ref, error))
+    scanned.damaged.extend(damaged_refs(damaged))
+    return ScannedHeads(
+        sorted(scanned.heads), sorted(scanned.damaged, key=lambda one: one.ref), sorted(scanned.strays)
+    )
+
+
 def readable_heads(database: Database, session: str | None = None) -> tuple[list[Head], list[DamagedHead]]:
     """Return the heads whose commits can be read, and apart from them the refs that cannot be, sorted.
 
     Raises `InvalidName` for a session id that cannot be stored.
     """
-    found: list[Head] = []
-    broken: list[DamagedHead] = []
-    refs, damaged = scan_refs(database.backend, _prefix(session))
-    for ref, oid in refs.items():
-        try:
-            head = head_at(database, ref, oid)
-        except DAMAGE as error:
-            broken.append(damaged_ref(ref, error))
-        else:
-            found += [] if head is None else [head]
-    broken += damaged_refs(damaged)
-    return sorted(found), sorted(broken, key=lambda one: one.ref)
+    found, broken, _ = scan_heads(database, session)
+    return found, broken
+
+
+def _why_stray(database: Database, ref: str, oid: Oid) -> str:
+    if parse_ref(ref) is None:
+        return "its name is not that of a session and a branch"
+    record = nearest_record(database, oid)
+    if record is None:
+        return "no commit of its history is one of reactifact's"
+    return f"it stands on a commit of session {record.session!r}"
 
 
 def damaged_refs(errors: Iterable[DamagedRef]) -> list[DamagedHead]:
@@ -225,8 +297,8 @@ def head_at(database: Database, ref: str, oid: Oid) -> Head | None:
         return None
     is_ledger = is_ledger_ref(ref)
     session, branch = parsed  # a name that was cut is whole in the record
-    if session not in (None, record.session) and own_record(database, oid) is None:
-        return None  # a branch of git's, with a commit made by hand on a checkout of another session
+    if session not in (None, record.session):
+        return None  # made with git on another session's commit: a session that is saved names itself
     return Head(
         record.session if session is None else session,
         record.branch if branch is None else branch,
@@ -265,7 +337,7 @@ def find_head(database: Database, session: str, branch: str | None = None) -> He
 def _read_by_ref(database: Database, session: str, branch: str) -> None:
     """Raise what reading a branch raises whose commit is damaged, and which `heads` cannot name."""
     try:
-        ref = branch_ref(session, branch)
+        ref = stored_ref(database, session, branch)
     except InvalidName:
         return
     held = database.backend.refs(ref).get(ref)
@@ -359,14 +431,13 @@ def find_tag(database: Database, text: str, *, session: str | None = None) -> Ta
     Raises `UnknownRevision` when the text can be read in two ways.
     """
     if session is not None:
-        found = [tag for tag in _stored_tags(database, session) if tag.name == text]
+        found = _stored_tags(database, session, text)
     else:
         found = [
             tag
             for index, char in enumerate(text)
             if char == "/"
-            for tag in _stored_tags(database, text[:index])
-            if tag.name == text[index + 1 :]
+            for tag in _stored_tags(database, text[:index], text[index + 1 :])
         ]
     if len(found) > 1:
         ways = " or ".join(f"tag {tag.name!r} of session {tag.session!r}" for tag in found)
@@ -374,11 +445,15 @@ def find_tag(database: Database, text: str, *, session: str | None = None) -> Ta
     return found[0] if found else None
 
 
-def _stored_tags(database: Database, session: str) -> list[Tag]:
+def _stored_tags(database: Database, session: str, name: str) -> list[Tag]:
+    """Return the tag of that name, if there is one; what another tag holds does not matter."""
     try:
-        return tags(database, session)
+        ref = tag_ref(session, name)
     except InvalidName:
         return []
+    held = database.backend.refs(ref).get(ref)
+    tag = None if held is None else _tag(database, ref, held)
+    return [] if tag is None else [tag]
 
 
 def find_branch(database: Database, text: str, *, session: str | None = None) -> Head | None:
@@ -425,7 +500,7 @@ def resolve(database: Database, text: str, *, session: str | None = None, branch
             return _of_version(database, head, int(at[2]))
     if _SHORT_ID.fullmatch(text):
         starts = [head.commit for head in readable_heads(database, session)[0]]
-        starts += [tag.commit for tag in tags(database, session)]
+        starts += [tag.commit for tag in readable_tags(database, session)[0]]
         return _of_digits(database, starts, text)
     if version is not None:
         raise UnknownRevision(f"{text} is a version of a session; say of which one")
