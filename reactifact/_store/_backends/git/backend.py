@@ -31,7 +31,7 @@ from .pack import build_pack, read_loose
 from .pack_folder import TRIGGER, CheckedIndexes, PackFolder, PackMerger, borrowed_folders
 from .packed_refs import GitLocks
 from .refs import Head, RefFolder
-from .repository import open_repository, require_settled, settle
+from .repository import is_unmade, open_repository, require_settled, settle
 
 # -- A bounded memory of the objects just written, so that reading them back costs no look at packs --
 
@@ -92,7 +92,10 @@ _KINDS: dict[int, Kind] = {
 
 
 class GitBackend:
-    """Objects and refs in the bare repository at `path`, which is made if there is nothing there.
+    """Objects and refs in the bare repository at `path`.
+
+    Where there is nothing yet, it is made by the first write or lock, or when `repository` is asked for;
+    until then it reads as empty.
 
     With `durability="full"` a write is on stable storage when it returns; with `"os"` it survives
     the death of the process, not a power cut. `fault`, if set, is called with the name of each step
@@ -106,7 +109,7 @@ class GitBackend:
     bytes say that they become is believed only up to there.
 
     With `read_only` nothing is made or changed, not by opening either, and a write raises
-    `StoreError`.
+    `StoreError`. Only with `create`, and without `read_only`, may there be nothing at `path`.
 
     Raises `NotAStore` when `path` holds something else, or nothing and `create` is false.
     """
@@ -129,14 +132,7 @@ class GitBackend:
         self._sync = durability == "full"
         self._durability = check_durability(durability)
         self._read_only = read_only
-        repository = open_repository(
-            self._path,
-            self._location,
-            create=create and not read_only,
-            sync=self._sync,
-            step=self._step,
-        )
-        git_dir = self._git_dir = os.path.normpath(repository.path)
+        git_dir = self._git_dir = os.path.normpath(self._path)
         self._objects_path = f"{git_dir}/objects"
         self._locks = LockFolder(f"{git_dir}/reactifact/locks", self._location)
         self._packs = PackFolder(
@@ -149,8 +145,21 @@ class GitBackend:
         self._head = Head(git_dir, self._refs, self._git_locks, sync=self._sync, step=self._step)
         self._recent = RecentObjects()
         self._mutex = threading.Lock()
-        self._repository: pygit2.Repository | None = repository
+        self._repository: pygit2.Repository | None = None
         self._database: pygit2.Odb | None = None
+        self._small_packs = 0
+        self._settled = False
+        self._making = threading.Lock()
+        self._is_made = False
+        if not (create and not read_only and is_unmade(self._path, self._location)):
+            self._open(create=False)
+
+    def _open(self, *, create: bool) -> None:
+        """Open the repository that stands at the path; with `create`, make it where there is none."""
+        repository = open_repository(
+            self._path, self._location, create=create, sync=self._sync, step=self._step
+        )
+        read_only = self._read_only
         with os_errors(self._location, "opening"):
             self._settled = not read_only and settle(repository, self._git_locks)
             self._count_packs()
@@ -158,6 +167,26 @@ class GitBackend:
                 # What is left over does no harm: on a full or read-only disk reading must go on.
                 with suppress(OSError):
                     self._sweep()
+        with self._mutex:
+            self._repository = repository
+        self._is_made = True
+
+    def _is_there(self) -> bool:
+        """Tell whether there is a repository by now; one that another process has made is opened."""
+        return self._is_made or self._found()
+
+    def _found(self) -> bool:
+        with self._making:
+            if not self._is_made and not is_unmade(self._path, self._location):
+                self._open(create=False)
+            return self._is_made
+
+    def _make(self) -> None:
+        """Make the repository where there is none yet."""
+        if not self._is_made:
+            with self._making:
+                if not self._is_made:
+                    self._open(create=True)
 
     @property
     def location(self) -> str:
@@ -177,6 +206,7 @@ class GitBackend:
     @property
     def repository(self) -> pygit2.Repository:
         """The repository as pygit2 has it, for reading what this class has no method for."""
+        self._make()
         with self._mutex:
             if self._repository is None:
                 self._repository = open_repository(
@@ -228,17 +258,22 @@ class GitBackend:
 
     def scan_refs(self, prefix: str = "refs/") -> RefScan:
         """Return what `refs` does, and apart from it the refs that cannot be read."""
+        if not self._is_there():
+            return RefScan({})
         with os_errors(self._location, "reading refs of"):
             return self._refs.scan(prefix)
 
     def watch_refs(self) -> MovesWatch:
         """Return a watch of the refs that our own writers move; git's own moves show in a listing alone."""
         self._require_writable()
+        self._make()
         with os_errors(self._location, "watching"):
             return MovesWatch(self._git_dir)
 
     def check_indexes(self) -> None:
         """Raise `DamagedIndex` for an index of a pack that is damaged. It reads all of them."""
+        if not self._is_there():
+            return
         for indexes in self._indexes.values():
             indexes.forget()
         self._require_indexes(whole=True)
@@ -254,6 +289,9 @@ class GitBackend:
         check_objects(objects, self._max_object)
         for update in updates:
             check_ref_name(update.name)
+        if not objects and not updates:
+            return
+        self._make()
         with os_errors(self._location, "writing to"):
             self._settle()
             self._refuse_early(updates)
@@ -271,6 +309,8 @@ class GitBackend:
 
     def queue(self, name: str) -> LockQueue:
         """Return the queue of those who wait for a named lock."""
+        self._require_writable()
+        self._make()
         return self._locks.queue(name)
 
     @contextmanager
@@ -280,6 +320,7 @@ class GitBackend:
         Raises `SessionBusy`, naming the holder, when it is not free within `wait` seconds.
         """
         self._require_writable()
+        self._make()
         with os_errors(self._location, "locking"):
             lock = self._locks.take(name, wait)
         try:
@@ -293,6 +334,8 @@ class GitBackend:
         Returns false when another process is at it. Loses nothing and keeps no writer waiting.
         """
         self._require_writable()
+        if not self._is_there():
+            return True
         with os_errors(self._location, "maintaining"):
             with self._locks.internal("maintenance", 0.0) as had:
                 if had:
@@ -305,6 +348,8 @@ class GitBackend:
     def forget_history(self) -> None:
         """Remove git's indexes of the commit graph and over packs; git makes them anew when it wants."""
         self._require_writable()
+        if not self._is_there():
+            return
         with os_errors(self._location, "maintaining"):
             info = f"{self._objects_path}/info"
             remove(f"{info}/commit-graph")
@@ -321,6 +366,7 @@ class GitBackend:
 
         For whoever removes objects for good: merging copies packs whole. Raises `SessionBusy`.
         """
+        self._make()
         with self._locks.internal("maintenance", wait) as had:
             if not had:
                 raise SessionBusy(
@@ -382,6 +428,8 @@ class GitBackend:
 
     def _read(self, oid: Oid, *, loose: bool, database: pygit2.Odb | None) -> GitObject:
         check_oid(oid)
+        if not self._is_there():
+            raise MissingObject(oid, self._location)
         found = read_loose(self._objects_path, oid, self._location, self._max_object) if loose else None
         if found is not None:
             return found

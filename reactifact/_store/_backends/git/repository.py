@@ -103,6 +103,21 @@ def settle(repository: pygit2.Repository, locks: GitLocks) -> bool:
     return True
 
 
+def is_unmade(path: Path, location: str) -> bool:
+    """Tell whether there is nothing at a path yet, and a store may be made there.
+
+    Raises `NotAStore` where what it would stand in is not a folder, `LinkInStore`, `StoreError`.
+    """
+    if not os.path.lexists(path):
+        above = next(folder for folder in path.parents if os.path.lexists(folder))
+        if not above.is_dir():
+            raise NotAStore(f"{location} cannot be made: {above} is not a folder; choose another path")
+        return True
+    refuse_links(*(str(path / name) for name in _OWN))
+    with os_errors(location, "opening"):
+        return path.is_dir() and _is_unmade(path)
+
+
 def _is_unmade(path: Path) -> bool:
     """Tell whether the folder is empty, or somebody is (or was, when killed) making a store of it."""
     names = set(os.listdir(path)) - _HARMLESS

@@ -7,7 +7,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -75,7 +75,8 @@ class FileKind(NamedTuple):
 
 
 class SQLiteFile:
-    """The database at `path`, made with the tables of `kind` if there is nothing yet.
+    """The database at `path`. Where there is nothing yet, the first write makes it with the tables of `kind`,
+    and until then it reads as empty.
 
     Its folder must exist. Raises `NotAStore` for a file that is something else, `FormatTooNew` for
     one of a later version, `StoreError` when the system refuses.
@@ -106,22 +107,68 @@ class SQLiteFile:
         self._idle: list[sqlite3.Connection] = []
         self._opened = 0  # how often the file was closed: what was lent out before is not taken back
         self._pid = os.getpid()
-        self._require_place(create=create and not read_only)
-        self._opened_file = _identity(self.path)
+        self._step = step
+        self._opened_file: tuple[int, int] | None = None
         self._files: dict[int, _Place] = {}  # by id of an open connection: the log that it writes to
+        self._making = threading.RLock()
+        self._is_made = False
+        self._may_create = create and not read_only
+        self._require_place()
+        if not self._may_create or self._is_at_path():
+            self._open()
+
+    def _is_at_path(self) -> bool:
+        return os.path.exists(self.path) and os.path.getsize(self.path) > 0
+
+    def _open(self) -> None:
+        """Open the file that is there, or make it where it may be made."""
+        self._require_place()
+        self._require_file()
+        self._opened_file = _identity(self.path)
         with self.errors("opening"):
-            self._prepare(step)
+            self._prepare(self._step)
+        self._is_made = True
+
+    def is_there(self) -> bool:
+        """Tell whether there is a database by now; one that another process has made meanwhile is opened."""
+        return self._is_made or self._found()
+
+    def _found(self) -> bool:
+        with self._making:
+            if not self._is_made and self._is_at_path():
+                self._open()
+            return self._is_made
+
+    def make(self) -> None:
+        """Make the database where there is none yet."""
+        if not self._is_made:
+            with self._making:
+                if not self._is_made:
+                    self._open()
 
     @contextmanager
     def reading(self, doing: str = "reading from") -> Iterator[sqlite3.Connection]:
-        """Lend a connection to read with."""
-        with self.errors(doing), self._lent() as connection:
-            yield connection
+        """Lend a connection to read with; to tables without rows while there is no file."""
+        with self.errors(doing):
+            if self.is_there():
+                with self._lent() as connection:
+                    yield connection
+                return
+            with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+                for statement in self._kind.tables:
+                    connection.execute(statement)
+                yield connection
 
     @contextmanager
     def writing(self, doing: str = "writing to") -> Iterator[sqlite3.Connection]:
         """Lend a connection in a transaction that is committed at the end, or not at all."""
         self.require_writable()
+        self.make()
+        with self._transaction(doing) as connection:
+            yield connection
+
+    @contextmanager
+    def _transaction(self, doing: str) -> Iterator[sqlite3.Connection]:
         with self.errors(doing), self._writer, self._lent() as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -139,6 +186,7 @@ class SQLiteFile:
         Raises `StoreError` when readers of an older state keep the log from being emptied.
         """
         self.require_writable()
+        self.make()
         with self.errors("rewriting"), self._writer, self._lent() as connection:
             connection.execute("VACUUM")
             deadline = time.monotonic() + BUSY_SECONDS
@@ -187,7 +235,7 @@ class SQLiteFile:
 
     # -- opening -------------------------------------------------------------------------------
 
-    def _require_place(self, *, create: bool) -> None:
+    def _require_place(self) -> None:
         folder = os.path.dirname(self.path)
         refuse_links(*(f"{self.path}{suffix}" for suffix in _BESIDE))
         if not os.path.isdir(folder):
@@ -196,7 +244,9 @@ class SQLiteFile:
             )
         if os.path.isdir(self.path):
             raise NotAStore(f"{self.location} is a folder, not a SQLite file; choose another path")
-        if create:
+
+    def _require_file(self) -> None:
+        if self._may_create:
             try:
                 os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
             except OSError as error:
@@ -204,7 +254,7 @@ class SQLiteFile:
                     f"{self.location} cannot be opened for writing: {error.strerror}; "
                     f"{way_out(error.errno)}, or open it with read_only=True"
                 ) from error
-        elif not os.path.exists(self.path) or not os.path.getsize(self.path):
+        elif not self._is_at_path():
             raise NotAStore(f"{self.location} is not there yet, or empty; check the path")
 
     def _prepare(self, step: Callable[[str], None]) -> None:
@@ -251,7 +301,7 @@ class SQLiteFile:
         )
 
     def _make_tables(self, step: Callable[[str], None]) -> None:
-        with self.writing("making tables in") as connection:
+        with self._transaction("making tables in") as connection:
             if not self._is_ours(connection):  # another process may have been first
                 for statement in self._kind.tables:
                     connection.execute(statement)
@@ -264,7 +314,7 @@ class SQLiteFile:
         with self._lent() as connection:
             if _version(connection) >= self._kind.version:
                 return
-        with self.writing("bringing to this version") as connection:
+        with self._transaction("bringing to this version") as connection:
             for version in range(_version(connection), self._kind.version):  # none: another process was first
                 for statement in self._kind.upgrades[version - 1]:
                     connection.execute(statement)
@@ -463,8 +513,9 @@ _ASKED_AT_ONCE = (1, 8, 64, 1000)  # few texts of statements, so that SQLite's p
 
 
 class SQLiteKVBackend(SQLBackend):
-    """A store in the SQLite file at `path`, which is made if there is none; its folder must exist.
+    """A store in the SQLite file at `path`, whose folder must exist.
 
+    Where there is no file, or an empty one, the first write or lock makes it; until then it reads as empty.
     With `durability="full"` a write is on stable storage when it returns (write-ahead log,
     `synchronous=FULL`); with `"os"` it survives the death of the process, not a power cut. Any number
     of processes of one machine may use the file at once. Locks are files in `<path>-locks`. Equal
@@ -496,7 +547,7 @@ class SQLiteKVBackend(SQLBackend):
             path, _STORE, sync=durability == "full", create=create, read_only=read_only, step=self._step
         )
         self._locks = LockFolder(f"{self._file.path}-locks", self._file.location)
-        self._prunes = 0  # how many there had been when this store was opened
+        self._prunes = 0  # how many there had been when this store was opened; of one to be made, none
         if not read_only:
             with self._file.reading() as connection:
                 self._prunes = _prunes(connection, self.location)
@@ -541,6 +592,8 @@ class SQLiteKVBackend(SQLBackend):
 
     def queue(self, name: str) -> LockQueue:
         """Return the queue of those who wait for a named lock."""
+        self._file.require_writable()
+        self._file.make()
         return self._locks.queue(name)
 
     @contextmanager
@@ -550,6 +603,7 @@ class SQLiteKVBackend(SQLBackend):
         Raises `SessionBusy`, naming the holder, when it is not free within `wait` seconds.
         """
         self._file.require_writable()
+        self._file.make()
         with os_errors(self.location, "locking"):
             lock = self._locks.take(name, wait)
         try:

@@ -18,7 +18,7 @@ from reactifact.errors import MissingObject, StoreError
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    GitBackend(tmp_path / "state.git", durability="os").close()
+    assert GitBackend(tmp_path / "state.git", durability="os").repository.is_bare
     return tmp_path / "state.git"
 
 

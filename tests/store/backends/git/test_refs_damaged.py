@@ -198,6 +198,7 @@ async def test_a_damaged_row_of_a_ref_is_refused_by_every_reader(
 def test_a_head_without_content_is_pointed_anew(tmp_path: Path) -> None:
     path = tmp_path / "store.git"
     backend = GitBackend(path)
+    assert backend.repository.is_bare
     (path / "HEAD").write_bytes(b"")
     put(backend, "refs/heads/s/main", "one")
     assert git(path, "symbolic-ref", "HEAD") == "refs/heads/s/main\n"

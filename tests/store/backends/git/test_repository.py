@@ -7,6 +7,7 @@ import fcntl
 import gc
 import os
 import re
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -91,6 +92,13 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
+def made(path: Path) -> GitBackend:
+    """Return a backend whose repository is there, although nothing was written."""
+    backend = GitBackend(path)
+    assert backend.repository.is_bare
+    return backend
+
+
 def packs(path: Path) -> list[Path]:
     return sorted((path / "objects/pack").glob("*.pack"))
 
@@ -110,7 +118,7 @@ def leftovers(path: Path) -> list[str]:
 
 class TestCreation:
     def test_a_new_path_becomes_a_bare_repository(self, path: Path) -> None:
-        backend = GitBackend(path)
+        backend = made(path)
         assert backend.location == str(path)
         assert git(path, "rev-parse", "--is-bare-repository") == "true"
         assert git(path, "symbolic-ref", "HEAD") == "refs/heads/main"
@@ -119,7 +127,7 @@ class TestCreation:
         fsck(path)
 
     def test_it_is_set_up_so_that_git_leaves_it_alone(self, path: Path) -> None:
-        GitBackend(path)
+        made(path)
         for name, value in (("gc.auto", "0"), ("receive.autogc", "false"), ("maintenance.auto", "false")):
             assert git(path, "config", "--local", name) == value
         assert (path / "info/attributes").read_text() == (
@@ -139,13 +147,47 @@ class TestCreation:
             )
 
     def test_missing_parents_and_an_empty_folder_are_fine(self, tmp_path: Path) -> None:
-        GitBackend(tmp_path / "a/b/store.git")
+        made(tmp_path / "a/b/store.git")
         (tmp_path / "empty").mkdir()
-        GitBackend(tmp_path / "empty")
+        made(tmp_path / "empty")
         (tmp_path / "mount/lost+found").mkdir(parents=True)
-        GitBackend(tmp_path / "mount")
+        made(tmp_path / "mount")
         for name in ("a/b/store.git", "empty", "mount"):
             fsck(tmp_path / name)
+
+    def test_nothing_is_made_before_the_first_write(self, tmp_path: Path) -> None:
+        for path in (tmp_path / "a/b/store.git", tmp_path / "empty"):
+            if path.name == "empty":
+                path.mkdir()
+            backend, other = GitBackend(path), GitBackend(path)
+            assert backend.refs() == backend.scan_refs().refs == {}
+            with pytest.raises(MissingObject):
+                backend.read_many(["1" * 40])
+            backend.write({})
+            backend.check_indexes()
+            assert backend.maintain()
+            backend.forget_history()
+            assert not backend.needs_maintenance
+            backend.close()
+            assert [str(item) for item in tmp_path.rglob("*") if item != tmp_path / "empty"] == []
+            oid = put(other, MAIN, "one")
+            assert backend.refs() == {MAIN: oid}
+            assert backend.read_many([oid])
+            fsck(path)
+            shutil.rmtree(tmp_path / "a", ignore_errors=True)
+
+    def test_a_lock_makes_it_and_a_thread_that_waits_too(self, tmp_path: Path) -> None:
+        for number in range(2):
+            backend = GitBackend(tmp_path / f"{number}.git")
+            if number:
+                backend.queue("x").join().leave()
+            with backend.lock("x", wait=1.0):
+                fsck(tmp_path / f"{number}.git")
+
+    def test_what_cannot_be_made_is_refused_when_it_is_opened(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("text")
+        with pytest.raises(NotAStore, match="is not a folder"):
+            GitBackend(tmp_path / "file/store.git")
 
     def test_without_create_nothing_is_made(self, tmp_path: Path) -> None:
         with pytest.raises(NotAStore, match=r"nothing at .*check the path"):
@@ -156,7 +198,7 @@ class TestCreation:
         assert [str(item) for item in tmp_path.rglob("*")] == [str(tmp_path / "empty")]
 
     def test_a_creation_cut_short_is_finished_by_the_next(self, path: Path) -> None:
-        GitBackend(path)
+        made(path)
         (path / "reactifact-creating").touch()
         (path / "HEAD").unlink()
         (path / "config").unlink()
@@ -221,25 +263,25 @@ class TestNotAStore:
         self.refuse(path, "sha256", "--object-format=sha1")
 
     def test_a_repository_with_reftable(self, path: Path) -> None:
-        GitBackend(path)
+        made(path)
         with open(path / "config", "a") as config:
             config.write("[core]\n\trepositoryformatversion = 1\n[extensions]\n\trefstorage = reftable\n")
         self.refuse(path, "reftable", "git refs migrate")
 
     def test_an_extension_nobody_knows(self, path: Path) -> None:
-        GitBackend(path)
+        made(path)
         with open(path / "config", "a") as config:
             config.write("[core]\n\trepositoryformatversion = 1\n[extensions]\n\tinvented = true\n")
         self.refuse(path, "extensions.invented", "fsck")
 
     def test_a_repository_without_config(self, path: Path) -> None:
-        GitBackend(path)
+        made(path)
         (path / "config").unlink()
         self.refuse(path, "config", "restore it")
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
     def test_a_repository_of_another_user(self, path: Path) -> None:
-        GitBackend(path)
+        made(path)
         os.chown(path, 12345, 12345)
         self.refuse(path, "another user", "safe.directory")
 

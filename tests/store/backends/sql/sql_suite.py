@@ -441,6 +441,7 @@ class SQLSuite:
     def test_one_prune_at_a_time_and_no_grace_below_nothing(self, place: str) -> None:
         with opened(place) as backend, opened(place) as other:
             busy: list[BaseException] = []
+            put(backend, MAIN, "one")
 
             def again(step: str) -> None:
                 try:

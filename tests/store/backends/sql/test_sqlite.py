@@ -26,7 +26,7 @@ from reactifact._store._backends.sql import sqlite as sqlite_file
 from reactifact._store.objects import Oid
 from reactifact._store.protocol import Pruned
 from reactifact.checkpoints import AppendBackend, KVBackend, SQLiteKVBackend
-from reactifact.errors import FormatTooNew, NotAStore, StoreBusy, StoreError
+from reactifact.errors import FormatTooNew, MissingObject, NotAStore, StoreBusy, StoreError
 
 
 class Note(BaseModel):
@@ -124,15 +124,39 @@ def test_a_new_file_is_opened_by_many_at_once(tmp_path: Path) -> None:
 
         def open_it(_: int, gate: threading.Barrier = gate, path: Path = tmp_path / f"{number}.db") -> None:
             gate.wait()
-            SQLiteKVBackend(path).close()
+            backend = SQLiteKVBackend(path)
+            put(backend, f"refs/heads/s/{threading.get_ident()}", "one")
+            backend.close()
 
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(open_it, range(8)))
 
 
+def test_nothing_is_made_before_the_first_write(path: Path, tmp_path: Path) -> None:
+    with opened(str(path)) as backend, opened(str(path)) as other:
+        assert isinstance(backend, SQLiteKVBackend)
+        assert backend.refs() == {}
+        with pytest.raises(MissingObject):
+            backend.read_many(["1" * 40])
+        assert anyio.run(backend.get, "key") is None
+        assert anyio.run(backend.keys) == []
+        backend.write({})
+        backend.close()
+        assert os.listdir(tmp_path) == []
+        oid = put(other, MAIN, "one")
+        assert backend.refs() == {MAIN: oid}
+    for number in range(2):
+        with opened(str(tmp_path / f"{number}.db")) as backend:
+            if number:
+                backend.queue("x").join().leave()
+            with backend.lock("x"):
+                assert (tmp_path / f"{number}.db").stat().st_size
+
+
 @pytest.mark.parametrize("full", [True, False])
 def test_durability_is_what_sqlite_is_told(path: Path, full: bool) -> None:
     backend = SQLiteKVBackend(path, durability="full" if full else "os")
+    put(backend, MAIN, "one")
     with backend._file.reading() as connection:
         assert connection.execute("PRAGMA synchronous").fetchone() == (2 if full else 1,)
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
@@ -238,7 +262,8 @@ class TestWhatIsNoStore:
         assert path.read_bytes() == before
 
     def test_a_store_of_a_later_version(self, path: Path) -> None:
-        SQLiteKVBackend(path).close()
+        with opened(str(path)) as backend:
+            put(backend, MAIN, "one")
         change(path, "PRAGMA user_version = 7")
         with pytest.raises(FormatTooNew, match="version 7"):
             SQLiteKVBackend(path)
