@@ -182,8 +182,10 @@ class Committer:
         )
 
     def _commit(self, record: CommitRecord, parents: Sequence[str] = ()) -> CommitRecord:
-        delivery.settle(self.working)
-        record = replace(record, operations=_readable(record.operations, self.line.objects))
+        delivered = [delivery.key_of(name) for name in delivery.settle(self.working)]
+        details = {**record.details, "delivered": delivered} if delivered else record.details
+        operations = _readable(record.operations, self.line.objects)
+        record = replace(record, operations=operations, details=details)
         done = self.line.commit(record, other_parents=parents)
         self.working.operations = []
         return done

@@ -208,15 +208,18 @@ def refused(working: WorkingCopy) -> list[Artifact[PendingAction]]:
     return found
 
 
-def settle(working: WorkingCopy) -> None:
-    """Wait no longer for what the ledger says is delivered; the next commit writes it."""
+def settle(working: WorkingCopy) -> list[str]:
+    """Wait no longer for what the ledger says is delivered; return its ids, for the commit that writes it."""
     known = working.delivered
     ids = [i.action_id for i in working.state.waiting()] if known is None else sorted(known)
     working.delivered = set()
+    settled = []
     for action_id in ids:
         intent = working.state.intent(action_id)
         if intent is not None and _is_delivered(working, intent):
             working.state.settle(action_id)
+            settled.append(action_id)
+    return settled
 
 
 def mark(
@@ -255,7 +258,7 @@ def mark(
         changes=known.changes + 1,
     )
     verb = {"dispatched": "delivered", "pending": "interrupted"}.get(status, status)
-    return _record(working, changed, meta, when, f"{verb} {_key(action_id)}", owed)
+    return _record(working, changed, meta, when, f"{verb} {key_of(action_id)}", owed)
 
 
 def refuse(working: WorkingCopy, action_id: str, when: datetime) -> Artifact[PendingAction] | None:
@@ -267,7 +270,7 @@ def refuse(working: WorkingCopy, action_id: str, when: datetime) -> Artifact[Pen
     changed = replace(
         entry, refused=tuple(sorted({*entry.refused, meta.content_hash})), updated_at=when.isoformat()
     )
-    message = f"refused {_key(action_id)}: {other_payload(action_id)}"
+    message = f"refused {key_of(action_id)}: {other_payload(action_id)}"
     return _record(working, changed, meta, when, message, None)
 
 
@@ -293,7 +296,7 @@ def rearm(working: WorkingCopy, action_id: str, when: datetime) -> Artifact[Pend
         changes=entry.changes + 1,
         rearmed=entry.rearmed + 1,
     )
-    return _record(working, changed, meta, when, f"retry {_key(action_id)}", None)
+    return _record(working, changed, meta, when, f"retry {key_of(action_id)}", None)
 
 
 def missed(
@@ -334,7 +337,8 @@ def _action(working: WorkingCopy, action_id: str) -> Meta | None:
     return None if stored is None or stored.meta.type_id != ACTION_TYPE else stored.meta
 
 
-def _key(action_id: str) -> str:
+def key_of(action_id: str) -> str:
+    """Return the idempotency key in the id of an action."""
     return action_id.removeprefix("action:")
 
 

@@ -7,6 +7,7 @@ the record in the tree, as `.reactifact/commit.json`, which is still read.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
@@ -27,6 +28,8 @@ from .trees import lookup, subtree, walk
 
 COMMITTER = ("reactifact", "reactifact@reactifact.invalid")
 _SUBJECT = 72  # characters: what `git log --oneline` and git hosts show whole
+_LIKE_TRAILER = re.compile(r"[A-Za-z0-9-]+\s*[:=#]|\(cherry picked from ")
+_CHANGE = re.compile(r'"change":"([^"\\]*)"')
 _ROLES = {"agent": "agent", "ledger": "outbox", "root": "reactifact", "queue": "reactifact"}
 
 
@@ -124,7 +127,7 @@ def _commit(
         parents=tuple(parents),
         author=author_signature(record, when),
         committer=Signature(*COMMITTER, when),
-        message=_message(record, state),
+        message=_message(record),
         record=record.header(tree, parents, state),
     )
     return objects.put_commit(commit)
@@ -269,6 +272,22 @@ def said_state(commit: CommitObject) -> str | None:
     return rest.partition("\n")[0] if found else None
 
 
+def said_change(commit: CommitObject) -> str:
+    """Return the Change-Id that a commit says of itself, its record being left unread; empty for none."""
+    if commit.record:
+        found = _CHANGE.search(commit.record)  # of the record's own keys with that name it comes first
+        return found[1] if found else ""
+    _, found_trailer, rest = commit.message.rpartition("\nChange-Id: ")  # format 1
+    return rest.partition("\n")[0] if found_trailer else ""
+
+
+def says_version(commit: CommitObject) -> bool:
+    """Tell whether a commit says of itself that it carries a version."""
+    if commit.record:
+        return '"context_version":' in commit.record
+    return "\nContext-Version: " in commit.message  # format 1
+
+
 def require_record(objects: Objects, commit: Oid, what: str) -> CommitRecord:
     """Return the record of a commit. Raises `StoreError`, naming `what`, where it has none."""
     record = own_record(objects, commit)
@@ -383,10 +402,12 @@ def subject(record: CommitRecord) -> str:
 
 
 def _sentence(record: CommitRecord) -> str:
+    phrases = _phrases(record)
     if record.message:
-        return safe_text(record.message.strip().split("\n")[0])
+        said = safe_text(record.message.strip().split("\n")[0])
+        whole = f"{said}, {', '.join(phrases)}" if record.kind == "queue" and phrases else said
+        return whole if len(whole) <= _SUBJECT else said
     who = safe_text(record.author.partition("<")[0].strip()) or "unnamed"
-    phrases = [_phrase(op) for op in record.operations]
     whole = f"{who}: {', '.join(phrases) or 'nothing to record'}"
     if len(whole) <= _SUBJECT:
         return whole
@@ -395,6 +416,12 @@ def _sentence(record: CommitRecord) -> str:
         if len(some) <= _SUBJECT:
             return some
     return f"{who}: {len(phrases)} changes" if len(phrases) > 1 else whole
+
+
+def _phrases(record: CommitRecord) -> list[str]:
+    """Return what a commit did, in words; last the intents that it takes from the outbox as delivered."""
+    delivered = [f"delivered {safe_text(_short(str(key)))}" for key in record.details.get("delivered", ())]
+    return [_phrase(op) for op in record.operations] + delivered
 
 
 def _cut(text: str) -> tuple[str, bool]:
@@ -429,35 +456,38 @@ def _short(text: str) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def _message(record: CommitRecord, state: str | None) -> str:
+def _message(record: CommitRecord) -> str:
     """Return the message: subject, a body only where that says more, trailers."""
     sentence = _sentence(record)
     shown, is_cut = _cut(sentence)
     said = [safe_text(line) for line in record.message.strip().split("\n")[1:] if line.strip()]
-    phrases = [_phrase(op) for op in record.operations]
+    phrases = _phrases(record)
     if is_cut and record.message:
         said.insert(0, sentence)
-    is_told = not record.message and not is_cut and sentence.endswith(": " + ", ".join(phrases))
-    body = said if is_told else said + phrases
-    lines = [shown, ""]
-    if body:
-        lines += [*body, ""]
-    lines += [f"{key}: {safe_text(value)}" for key, value in _trailers(record, state) if value]
-    return "\n".join(lines) + "\n"
+    is_told = not is_cut and sentence.endswith((": " + ", ".join(phrases), ", " + ", ".join(phrases)))
+    body = said if is_told and phrases else said + phrases
+    trailers = [f"{key}: {safe_text(value)}" for key, value in trailers_of(record) if value]
+    parts = [[shown], [_unlike_trailer(line) for line in body], trailers]
+    return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
 
 
-def _trailers(record: CommitRecord, state: str | None) -> list[tuple[str, str]]:
+def _unlike_trailer(line: str) -> str:
+    """Return a line of a body, indented where git would read it as a trailer."""
+    return f"  {line}" if _LIKE_TRAILER.match(line) else line
+
+
+def trailers_of(record: CommitRecord) -> list[tuple[str, str]]:
+    """Return the trailers of a commit, which are for people: all else stands in its record."""
     trigger = record.trigger or {}
     cause = f"{trigger.get('type', '')} {trigger.get('artifact_id', '')}".strip()
-    version = "" if record.context_version is None else str(record.context_version)
     return [
-        ("Change-Id", record.change),
-        ("Context-Version", version),
-        ("Generation", str(record.generation) if record.generation else ""),
-        ("Session-Id", record.session),
-        ("Branch", record.branch),
-        ("Run-Id", record.run_id),
+        ("Agent", record.author if record.kind == "agent" else ""),
         ("Trigger", cause),
-        ("Ledger", record.ledger or ""),
-        ("State", state or ""),
+        ("Run", record.run_id),
     ]
+
+
+def with_note(message: str, note: str) -> str:
+    """Return a message with a paragraph more below its subject."""
+    head, _, rest = message.rstrip("\n").partition("\n\n")
+    return "\n\n".join(part for part in (head, note, rest) if part) + "\n"

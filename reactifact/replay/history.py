@@ -14,7 +14,16 @@ from .._store import canonical
 from .._store._backends.locks import LockQueue
 from .._store._history.revset import find_head
 from .._store.branch import MAIN
-from .._store.commits import CommitRecord, own_record, read_roots, safe_text, said_state, state_hash
+from .._store.commits import (
+    CommitRecord,
+    own_record,
+    read_roots,
+    safe_text,
+    said_state,
+    state_hash,
+    subject,
+    trailers_of,
+)
 from .._store.layout import (
     ATTRIBUTES,
     BOOKKEEPING,
@@ -39,6 +48,7 @@ from ..errors import MissingObject, ReactifactError, StoreError, UnknownRevision
 # -- what must hold inside one commit: its `State`, its payloads, their bookkeeping, its record --
 
 
+_FOR_PEOPLE = ("Agent", "Run")  # which messages of format 1 do not have
 _PLACE_IN_FOLDER = 4  # <x>/<y>/<z>/<name>
 
 
@@ -129,8 +139,13 @@ class _CommitCheck:
         self._operations()
 
     def message(self) -> None:
-        """Check that the trailers that are there say what the record says."""
+        """Check that the trailers that are there say what the record says.
+
+        A message that begins otherwise than ours was amended by somebody, and decides nothing.
+        """
         record = self.record
+        if self.object.record and self.subject != subject(record):
+            return
         version = "" if record.context_version is None else str(record.context_version)
         for key, value in (
             ("Change-Id", record.change),
@@ -139,10 +154,11 @@ class _CommitCheck:
             ("Branch", record.branch),
             ("Run-Id", record.run_id),
             ("Ledger", record.ledger or ""),
+            *trailers_of(record),
         ):
             said = self._trailer(key) or ""
-            if not said and self.object.record:
-                continue  # somebody amended the message, which decides nothing
+            if not said and (self.object.record or key in _FOR_PEOPLE):
+                continue
             self.require(
                 said == safe_text(value), f"its record says {key} {value!r}, and its message {said!r}"
             )

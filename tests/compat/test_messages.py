@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support import Note, Order, Outside, Place, Question, answering_agents, commit, fsck, git, live, notifier
@@ -40,17 +41,7 @@ FORGERIES = [
     "100%",
     "\u202eforged",
 ]
-KEYS = {
-    "Change-Id",
-    "Context-Version",
-    "Generation",
-    "Session-Id",
-    "Branch",
-    "Run-Id",
-    "Trigger",
-    "Ledger",
-    "State",
-}
+KEYS = {"Agent", "Trigger", "Run"}
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +55,12 @@ def trailers(path: Path, revision: str) -> list[tuple[str, str]]:
     message = git(path, "log", "-1", "--format=%B", revision)
     parsed = git(path, "interpret-trailers", "--parse", text=message)
     return [tuple(line.split(": ", 1)) for line in parsed.splitlines()]  # type: ignore[misc]
+
+
+def record_of(path: Path, revision: str) -> dict[str, Any]:
+    """Return the record in the header of a commit, as `git cat-file` shows it."""
+    headers = git(path, "cat-file", "commit", revision).partition("\n\n")[0].splitlines()
+    return dict(json.loads(headers[-1].removeprefix("reactifact ")))
 
 
 def revisions(path: Path, ref: str) -> list[str]:
@@ -83,7 +80,7 @@ class Writer(Agent):
         return patch
 
 
-async def test_the_trailers_say_what_programs_need(git_place: Place) -> None:
+async def test_the_trailers_are_for_people_and_the_record_for_programs(git_place: Place) -> None:
     session = await git_place.store().open("s")
     session.context.create(Question(text="why"), id="q")
     await Runtime(session.context, answering_agents(), session=session).arun()
@@ -91,19 +88,18 @@ async def test_the_trailers_say_what_programs_need(git_place: Place) -> None:
     assert path is not None
     last, first = session.context.history()[::-1]
     found = dict(trailers(path, "s/main"))
-    assert found["Change-Id"] == last.id
-    assert found["Context-Version"] == "2"
-    assert found["Generation"] == "2"
-    assert found["Session-Id"] == "s"
+    assert found["Agent"] == last.author
     assert found["Trigger"] == f"artifact_created {first.writes[0].artifact_id}"
-    assert len(found["State"]) == 64
-    assert found["Run-Id"] == dict(trailers(path, "s/main~1"))["Run-Id"]
-    assert dict(trailers(path, "s/main~1"))["Change-Id"] == first.id
+    assert found["Run"] == dict(trailers(path, "s/main~1"))["Run"]
+    record = record_of(path, "s/main")
+    assert (record["change"], record["context_version"], record["generation"]) == (last.id, 2, 2)
+    assert (record["session"], record["branch"], record["run_id"]) == ("s", "main", found["Run"])
+    assert record_of(path, "s/main~1")["change"] == first.id
     for revision in revisions(path, "s/main"):
         names = [name for name, _ in trailers(path, revision)]
         assert set(names) <= KEYS
         assert len(names) == len(set(names))
-        assert {"Change-Id", "Session-Id", "State"} <= set(names)
+        assert {"change", "session", "state", "tree"} <= record_of(path, revision).keys()
     fsck(path)
 
 
@@ -116,7 +112,7 @@ async def test_the_state_is_equal_for_equal_states_and_changes_with_them(git_pla
             if context.get("n") is None:
                 context.create(Note(text=text), id="n")
             context.update("n", Note(text=text))
-        states.append(dict(trailers(path, "s/main"))["State"])
+        states.append(record_of(path, "s/main")["state"])
     assert states[0] == states[2] != states[1]
 
 
@@ -131,10 +127,12 @@ async def test_the_subject_is_a_sentence_and_a_body_stands_only_where_it_says_mo
     lines = message.splitlines()
     assert lines[0] == "notifier: create Receipt receipt:42, act notify:42"
     assert lines[1] == ""
-    assert lines[2].startswith("Change-Id: ")  # a body only where it says more
+    assert lines[2].startswith("Agent: notifier")  # a body only where it says more
+    assert len([line for line in lines if line]) == 4
     people = git(path, "log", "-1", "--author=notifier", "--format=%an|%cn", "s/main").strip()
     assert people == "notifier|reactifact"
-    assert dict(trailers(path, "s/%outbox"))["Session-Id"] == "s"
+    assert git(path, "log", "-1", "--format=%B", "s/%outbox").strip() == "delivered notify:42"
+    assert record_of(path, "s/%outbox")["session"] == "s"
     fsck(path)
 
 
@@ -177,6 +175,52 @@ async def test_a_subject_says_what_an_upsert_came_to(git_place: Place) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Fixes: the price",
+        "Signed-off-by: Ann <ann@x>",
+        "first\nSee-also: second\nlast",
+        "plain\nBut: not this",
+        "(cherry picked from commit 1234)",
+        "Key : value",
+    ],
+)
+async def test_a_body_without_trailers_below_it_is_not_taken_for_some(git_place: Place, words: str) -> None:
+    path = git_place.path
+    assert path is not None
+    async with git_place.store().edit("s", message=f"Say it\n\n{words}") as context:
+        context.create(Note(), id="n")
+    assert trailers(path, "s/main") == []
+    lines = [line.strip() for line in git(path, "log", "-1", "--format=%b", "s/main").splitlines()]
+    assert lines == [*words.splitlines(), "create Note n", ""][: len(lines)]
+
+
+async def test_the_commit_that_takes_a_delivered_intent_from_the_outbox_says_so(git_place: Place) -> None:
+    path = git_place.path
+    assert path is not None
+    session = await git_place.store().open("s")
+    outside = Outside()
+    for name in ("41", "42"):
+        session.context.create(Order(item="x"), id=name)
+        await Runtime(session.context, [notifier()], session=session, dispatcher=outside).arun()
+    session.context.create(Note(), id="n")
+    await session.save()
+    assert outside.sent == ["notify:41", "notify:42"]
+    removed = {}
+    for revision in revisions(path, "s/main"):
+        gone = git(
+            path, "diff-tree", "-r", "--root", "--diff-filter=D", "--name-only", revision, "--", "outbox"
+        )
+        message = git(path, "log", "-1", "--format=%B", revision)
+        told = [key for key in ("notify:41", "notify:42") if f"delivered {key}" in message]
+        assert len(told) == len(gone.splitlines()) - bool(gone)
+        removed.update(dict.fromkeys(told, message.splitlines()[0]))
+    assert removed["notify:42"] == "application: create Note n, delivered notify:42"
+    assert "delivered notify:41" in removed["notify:41"]
+    assert main(["replay", str(path), "--session", "s", "--verify-all"]) == 0
+
+
 async def test_what_was_new_is_a_create_after_a_refresh(git_place: Place) -> None:
     path = git_place.path
     assert path is not None
@@ -200,8 +244,7 @@ async def test_what_a_commit_did_stands_in_its_header_and_counts_for_its_tree_al
     assert path is not None
     for ref in ("s/main", "s/%outbox"):
         for revision in revisions(path, ref):
-            headers = git(path, "cat-file", "commit", revision).partition("\n\n")[0].splitlines()
-            record = json.loads(headers[-1].removeprefix("reactifact "))
+            record = record_of(path, revision)
             assert record["tree"] == git(path, "rev-parse", f"{revision}^{{tree}}").strip()
             assert record.get("parents", []) == git(path, "rev-parse", f"{revision}^@").split()
         assert "commit.json" not in git(path, "ls-tree", "-r", "--name-only", ref)
@@ -246,11 +289,11 @@ async def test_ids_cannot_forge_or_hide_a_trailer(git_place: Place) -> None:
         names = [name for name, _ in found]
         assert set(names) <= KEYS
         assert len(names) == len(set(names))
-        values = dict(found)
-        assert values["Session-Id"] == "s"
-        assert len(values["State"]) == 64
-        if "Context-Version" in values:
-            shown.add(values["Change-Id"])
+        record = record_of(path, revision)
+        assert record["session"] == "s"
+        assert len(record["state"]) == 64
+        if "context_version" in record:
+            shown.add(record["change"])
     assert shown == change_ids
     fsck(path)
     context = await git_place.load("s")
@@ -286,7 +329,8 @@ async def test_names_of_agents_sessions_branches_and_people_cannot_either(
             names = [key for key, _ in found]
             assert set(names) <= KEYS
             assert len(names) == len(set(names))
-            assert "forged" not in dict(found)["Change-Id"]
+            assert set(dict(found)) == set() or record_of(path, revision)["kind"] in ("agent", "direct")
+            assert record_of(path, revision)["change"] != "forged"
     fsck(path)
     stored = await git_place.load(name)
     authors = [found.author for found in stored.history()]

@@ -332,7 +332,7 @@ async def test_a_forged_record_does_not_fit_its_message(
             forger.records[oid] = replace(record, run_id="somebody else's")
 
     out = told(forger, capsys, forge)
-    assert "its record says Run-Id" in out
+    assert "its record says Run" in out
 
 
 @anyio_test

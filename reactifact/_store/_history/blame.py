@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 
 from ..._store import canonical
 from ...errors import UnknownRevision
-from ..commits import CommitRecord, own_record, read_record
+from ..commits import CommitRecord, own_record, read_record, said_change, says_version
 from ..graph import not_below
 from ..index import Indexes
 from ..layout import Meta, Roots
 from ..ledger import Ledger, LedgerEntry
 from ..names import plain, value
 from ..object_db import Database, Staging
-from ..objects import Oid
+from ..objects import CommitObject, Oid
 from ..state import State
 from .diff import common_ends, join_path, same_value
 
@@ -259,26 +259,25 @@ class _Finder:
         changes = {meta.commit: version for version, meta in wanted.items() if meta.commit is not None}
         direct = {version: meta.payload for version, meta in wanted.items() if meta.commit is None}
         found: dict[int, tuple[Oid, CommitRecord]] = {}
-        for oid, message in self._messages():
+        for oid, commit in self._commits():
             if len(found) == len(wanted):
                 break
-            change = message.rpartition("\nChange-Id: ")[2].partition("\n")[0]
-            version = changes.get(change)
-            if version is None and direct - found.keys() and "\nContext-Version: " not in message:
+            version = changes.get(said_change(commit))
+            if version is None and direct - found.keys() and not says_version(commit):
                 version = self._written_directly(oid, direct)
             record = None if version is None else own_record(self._database, oid)
             if version is not None and record is not None:
                 found.setdefault(version, (oid, record))
         return found
 
-    def _messages(self) -> Iterator[tuple[Oid, str]]:
-        """Yield every commit below the head with its message, the newest first."""
+    def _commits(self) -> Iterator[tuple[Oid, CommitObject]]:
+        """Yield every commit below the head, the newest first."""
         seen = {self._head}
         first = self._database.commit(self._head)
         waiting = [(-first.committer.time, 0, self._head, first)]
         while waiting:
             _, _, oid, found = heapq.heappop(waiting)
-            yield oid, found.message
+            yield oid, found
             for parent in found.parents:
                 if parent not in seen:
                     seen.add(parent)

@@ -18,7 +18,7 @@ from ...errors import (
     UnknownRevision,
 )
 from ..branch import MAIN, stored_ref
-from ..commits import CommitRecord, nearest_record, own_record, read_record
+from ..commits import CommitRecord, nearest_record, own_record, read_record, said_change
 from ..graph import first_parents
 from ..names import (
     LEDGER_BRANCH,
@@ -571,9 +571,8 @@ def _is_commit(database: Database, oid: Oid) -> bool:
 def _fits(database: Database, oid: Oid, digits: str) -> bool:
     if oid.startswith(digits):
         return True
-    # the trailer spares the reading of the record of every commit; the record decides
-    if f"\nChange-Id: {digits}" not in database.commit(oid).message:
-        return False
+    if not said_change(database.commit(oid)).startswith(digits):
+        return False  # that spares the reading of the record of every commit; the record decides
     record = own_record(database, oid)
     return record is not None and record.change.startswith(digits)
 

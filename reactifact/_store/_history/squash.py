@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -12,7 +13,7 @@ from blake3 import blake3
 from ...errors import Contention
 from .._backends.document import DocumentBackend
 from ..branch import Branch
-from ..commits import COMMITTER, CommitRecord, read_record, read_roots, state_hash
+from ..commits import COMMITTER, CommitRecord, read_record, read_roots, state_hash, with_note
 from ..graph import FOLDED_FILE, Change, ChangeGraph
 from ..layout import BOOKKEEPING
 from ..migrations import RECORD_FILE, current_tree
@@ -217,8 +218,9 @@ def compaction_name(graph: ChangeGraph, choice: Choice, keep_versions: int | Non
 
 
 def _noted(message: str, baseline: int) -> str:
-    trailer = f"Baseline: {baseline}\n"
-    return message if trailer in message else message + trailer
+    """Return the message of a baseline, which says what it stands for, and no longer for what before."""
+    note = f"Stands for all commits up to version {baseline}."
+    return message if note in message else with_note(_NOTED.sub("", message), note)
 
 
 def _moved_fork(
@@ -236,6 +238,7 @@ def _moved_fork(
 
 _ATTEMPTS = 8
 _NOTES = "refs/notes/"
+_NOTED = re.compile(r"\n\nStands for all commits up to version \d+\.(?=\n)|\nBaseline: \d+(?=\n)")
 
 
 @dataclass(slots=True)
