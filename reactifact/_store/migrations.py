@@ -85,7 +85,7 @@ def current_record(objects: Objects, tree: Oid, data: bytes) -> bytes:
 
     Raises `FormatTooNew`, and `StoreError` where no step leads on.
     """
-    version = _format_of(objects, tree, "this state")
+    version = _format_of(objects, tree, f"the state of tree {tree[:12]}")
     if version == FORMAT_VERSION:
         return data
     return canonical.encode(_record(data, range(version, FORMAT_VERSION)))

@@ -8,6 +8,7 @@ import anyio
 from shop import Order
 
 from reactifact import SessionStore
+from reactifact.branching import BranchStore
 
 
 async def filled(place: str) -> None:
@@ -37,7 +38,7 @@ def test_it_notes_first_and_removes_after_the_grace(run, tmp_path):
 
 
 def test_what_it_cannot_prune_is_an_error_in_one_line(run, tmp_path):
-    SessionStore(tmp_path / "state.git")
+    assert BranchStore(tmp_path / "state.git").repository.is_bare
     for place, said in (("state.git", "git gc"), ("missing.db", "missing.db is not there")):
         shown = run("prune", str(tmp_path / place))
         assert (shown.code, shown.out) == (2, "")

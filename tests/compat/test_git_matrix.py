@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -281,6 +282,12 @@ def _(shop: Shop, out: str) -> None:
 def _(shop: Shop, out: str) -> None:
     until_more(shop)
     assert shop.run("git fsck --strict --no-dangling --no-progress") == ""
+
+
+@line("git cat-file commit shop/start")
+def _(shop: Shop, out: str) -> None:
+    (record,) = [row for row in out.partition("\n\n")[0].split("\n") if row.startswith("reactifact ")]
+    assert json.loads(record.removeprefix("reactifact "))["session"] == "shop"
 
 
 @line("git log -1 --format=%B")

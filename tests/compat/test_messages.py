@@ -59,7 +59,7 @@ def trailers(path: Path, revision: str) -> list[tuple[str, str]]:
 
 def record_of(path: Path, revision: str) -> dict[str, Any]:
     """Return the record in the header of a commit, as `git cat-file` shows it."""
-    headers = git(path, "cat-file", "commit", revision).partition("\n\n")[0].splitlines()
+    headers = git(path, "cat-file", "commit", revision).partition("\n\n")[0].split("\n")
     return dict(json.loads(headers[-1].removeprefix("reactifact ")))
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import psycopg
 import pytest
 from pydantic import BaseModel
 
@@ -29,14 +30,19 @@ from reactifact import (
     create_agent,
     produce,
 )
-from reactifact._store._backends.bundle import reachable
+from reactifact._store._backends.bundle import BundleBackend, encode_bundle, reachable
 from reactifact._store.commits import state_hash
 from reactifact._store.layout import Roots
 from reactifact._store.objects import GitObject, Oid, encode_tree, object_id, parse_tree
 from reactifact._store.protocol import RefUpdate
 from reactifact.audit import build_report
 from reactifact.branching import BranchStore
-from reactifact.checkpoints import FileKVBackend, InMemoryKVBackend, SQLiteKVBackend
+from reactifact.checkpoints import (
+    FileKVBackend,
+    InMemoryKVBackend,
+    PostgreSQLKVBackend,
+    SQLiteKVBackend,
+)
 from reactifact.errors import ReactifactError
 from reactifact.replay.history import verify_history
 
@@ -179,7 +185,7 @@ async def audit(store: SessionStore) -> None:
 
 
 async def prune(store: SessionStore) -> None:
-    if isinstance(store.database.backend, SQLiteKVBackend):
+    if isinstance(store.database.backend, SQLiteKVBackend | PostgreSQLKVBackend):
         await store.prune(grace=0)
 
 
@@ -328,13 +334,16 @@ def inside(objects: Objects, tree: Oid) -> list[Oid]:
 
 
 def signed(objects: Objects, tree: Oid, data: bytes) -> bytes:
-    """Let the message of a commit name the state that its tree has."""
+    """Let the record of a commit be about the tree that it has by now, and name its state."""
     try:
         top = parse_tree(objects[tree].data)
     except ReactifactError:
         return data
     roots = Roots(*(top[name].oid if name in top else None for name in ("artifacts", "relations")))
-    return re.sub(rb"\nState: [0-9a-f]+", b"\nState: " + state_hash(roots).encode(), data)
+    head, end, message = data.partition(b"\n\n")
+    head = re.sub(rb'"tree":"[0-9a-f]{40}"', b'"tree":"%b"' % tree.encode(), head)
+    head = re.sub(rb'"state":"[0-9a-f]+"', b'"state":"%b"' % state_hash(roots).encode(), head)
+    return head + end + message
 
 
 def damage_objects(objects: Objects, refs: Refs, rng: random.Random) -> str:
@@ -442,6 +451,97 @@ def damage_sqlite(path: Path, objects: Objects, rng: random.Random) -> tuple[str
         connection.close()
 
 
+POSTGRES_STATEMENTS = [
+    "UPDATE objects SET data = $1 WHERE oid = (SELECT oid FROM objects ORDER BY md5(oid || '$2') LIMIT 1)",
+    "UPDATE objects SET kind = 7 WHERE oid IN (SELECT oid FROM objects ORDER BY md5(oid || '$2') LIMIT 3)",
+    "UPDATE objects SET kind = 2 WHERE oid IN (SELECT oid FROM objects ORDER BY md5(oid || '$2') LIMIT 3)",
+    "UPDATE objects SET size = -1 WHERE oid IN (SELECT oid FROM objects ORDER BY md5(oid || '$2') LIMIT 9)",
+    "UPDATE objects SET size = 2147483647 WHERE oid = (SELECT oid FROM objects LIMIT 1)",
+    "UPDATE objects SET oid = $1 WHERE oid = (SELECT oid FROM objects ORDER BY md5(oid || '$2') LIMIT 1)",
+    "DELETE FROM objects WHERE oid IN (SELECT oid FROM objects ORDER BY md5(oid || '$2') LIMIT 5)",
+    "UPDATE refs SET oid = $1 WHERE name = 'refs/heads/a/main'",
+    "UPDATE refs SET oid = $1 WHERE name = 'refs/heads/a/%outbox'",
+    "UPDATE refs SET oid = $1 WHERE name = 'refs/tags/a/v1'",
+    "INSERT INTO refs VALUES ('refs/heads/a/new', $1)",
+    "INSERT INTO refs VALUES ('refs/heads/\u00ff/../x', $1)",
+    "UPDATE refs SET name = 'refs/heads/b' WHERE name = 'refs/heads/b/main'",
+    "DELETE FROM refs WHERE name = 'refs/heads/b/%outbox'",
+    "UPDATE prunes SET number = -1",
+    "DELETE FROM prunes",
+    "INSERT INTO kv VALUES ('key', $1)",
+    "UPDATE format SET version = 99",
+    "UPDATE format SET version = 0",
+    "INSERT INTO format VALUES (2)",
+    "DELETE FROM format",
+    *(f"DROP TABLE {name}" for name in ("format", "objects", "refs", "kv", "prunes", "unreachable")),
+    "ALTER TABLE objects DROP COLUMN data",
+    "ALTER TABLE objects ALTER COLUMN data DROP NOT NULL",
+    "ALTER TABLE refs ALTER COLUMN oid TYPE text USING 'text'",
+    "ALTER TABLE refs ALTER COLUMN oid DROP NOT NULL; UPDATE refs SET oid = NULL",
+    "ALTER TABLE objects ALTER COLUMN data DROP NOT NULL; UPDATE objects SET data = NULL",
+]
+POSTGRES_TABLES = ("format", "objects", "refs", "kv", "prunes", "unreachable")
+
+
+class PostgresTables:
+    """The tables of a PostgreSQL store: kept aside whole, damaged, and put back."""
+
+    def __init__(self, dsn: str) -> None:
+        self._connection = psycopg.connect(dsn, autocommit=True)
+        self._connection.execute(b"SET synchronous_commit TO off; SET search_path TO reactifact")
+        self._connection.execute(b"CREATE SCHEMA other")
+        self._are_others = False  # whether the damage was to the tables themselves
+        self._copy(b"reactifact", b"other")
+
+    def _copy(self, source: bytes, target: bytes) -> None:
+        for name in (table.encode() for table in POSTGRES_TABLES):
+            self._connection.execute(
+                b"CREATE TABLE %b.%b (LIKE %b.%b INCLUDING ALL)" % (target, name, source, name)
+            )
+            self._connection.execute(b"INSERT INTO %b.%b SELECT * FROM %b.%b" % (target, name, source, name))
+
+    def restore(self) -> None:
+        """Bring back what the tables held, or the tables themselves."""
+        if self._are_others:
+            self._connection.execute(b"DROP SCHEMA reactifact CASCADE; CREATE SCHEMA reactifact")
+            self._copy(b"other", b"reactifact")
+            return
+        with self._connection.transaction():
+            for name in (table.encode() for table in POSTGRES_TABLES):
+                self._connection.execute(b"DELETE FROM %b" % name)
+                self._connection.execute(b"INSERT INTO %b SELECT * FROM other.%b" % (name, name))
+
+    def damage(self, objects: Objects, rng: random.Random) -> tuple[str, bool]:
+        """Damage rows or tables; return what was done, and whether the refs are as they were."""
+        statement = rng.choice(POSTGRES_STATEMENTS).replace("$2", f"{rng.randrange(1000)}")
+        values = [value for value in SQL_VALUES if isinstance(value, bytes)]
+        value = rng.choice([*values, *(bytes.fromhex(oid) for oid in rng.sample(list(objects), 5))])
+        statement = statement.replace("$1", f"'\\x{value.hex()}'::bytea")
+        try:
+            self._are_others = statement.startswith(("ALTER", "DROP", "UPDATE format"))
+            self._connection.execute(statement.encode())
+        except psycopg.errors.IntegrityError:
+            return "nothing", True
+        return statement, "refs" not in statement
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def damage_bundle(path: Path, rng: random.Random) -> str:
+    """Damage the bytes of a bundle, or its lines with refs; return what was done."""
+    data = path.read_bytes()
+    header, end, pack = data.partition(b"\n\n")
+    if rng.random() < 0.4:
+        new = damaged_bytes(header, rng) + end + pack
+    elif rng.random() < 0.5:
+        new = header + end + pack[:12] + damaged_bytes(pack[12:], rng)
+    else:
+        new = damaged_bytes(data, rng)
+    path.write_bytes(new)
+    return f"its {len(data)} bytes became {len(new)}"
+
+
 # -- the cases ----------------------------------------------------------------------------------
 
 
@@ -492,4 +592,42 @@ def test_files_and_rows_that_were_damaged(
         refused += run(lambda: SessionStore(copy, durability="os"), uses, done, expected if is_same else None)
         for left in tmp_path.glob("copy.*"):
             shutil.rmtree(left) if left.is_dir() else left.unlink()
+    assert refused > CASES // 5
+
+
+def test_tables_of_a_server_that_were_damaged(
+    whole: tuple[Objects, Refs], postgres_dsn: str, pytestconfig: pytest.Config
+) -> None:
+    objects, refs = whole
+    backend = PostgreSQLKVBackend(postgres_dsn)
+    backend.write(objects, [RefUpdate(name, None, oid) for name, oid in refs.items()])
+    backend.close()
+    expected = anyio.run(read, SessionStore(memory_of(objects, refs)))
+    tables = PostgresTables(postgres_dsn)
+    refused = 0
+    for rng, uses in cases(pytestconfig):
+        done, is_same = tables.damage(objects, rng)
+        refused += run(
+            lambda: SessionStore(postgres_dsn, durability="os"), uses, done, expected if is_same else None
+        )
+        tables.restore()
+    tables.close()
+    assert refused > CASES // 5
+
+
+READING: list[Use] = [look_at_branches, audit, verify]
+
+
+def test_bundles_that_were_damaged(
+    whole: tuple[Objects, Refs], tmp_path: Path, pytestconfig: pytest.Config
+) -> None:
+    objects, refs = whole
+    base, copy = tmp_path / "base.bundle", tmp_path / "copy.bundle"
+    base.write_bytes(encode_bundle(refs, objects))
+    refused = 0
+    for rng, uses in cases(pytestconfig):
+        shutil.copy(base, copy)
+        done = damage_bundle(copy, rng)
+        wanted = READING if len(uses) > 1 else [rng.choice(READING)]
+        refused += run(lambda: SessionStore(BundleBackend(copy)), wanted, done)
     assert refused > CASES // 5

@@ -340,7 +340,7 @@ class PostgreSQLKVBackend(SQLBackend):
         if self._server.is_read_only:
             return
         self._make_tables(connection)
-        self._prunes = fetched(connection, self._sql.prunes)[0][0]
+        self._prunes = self._number(fetched(connection, self._sql.prunes), "prunes", 0)
 
     def _is_known(self, connection: Connection) -> bool:
         """Tell whether there are tables of this version, in one round trip: most stores are there already."""
@@ -350,8 +350,21 @@ class PostgreSQLKVBackend(SQLBackend):
             rows = fetched(connection, self._sql.opened)
         except (InvalidSchemaName, UndefinedTable):
             return False
+        if len(rows) != 1:
+            return False  # a table lacks its row, or has several: what follows says which
         self._prunes = rows[0][1]
         return bool(rows[0][0] == SCHEMA_VERSION)
+
+    def _number(self, rows: Sequence[Sequence[Any]], table: str, likely: int) -> int:
+        """Return the number in a table that has one row. Raises `StoreError` where it has not."""
+        if len(rows) == 1:
+            return int(rows[0][0])
+        place = f'"{self._schema}".{table}'
+        raise StoreError(
+            f"the table {place} of {self.location} holds {len(rows)} rows, and one is expected: it was changed "
+            f"by hand or is damaged; while nobody uses the store, do `DELETE FROM {place}; INSERT INTO {place} "
+            f"VALUES ({likely})`"
+        )
 
     def _make_tables(self, connection: Connection) -> None:
         """Make the tables, or bring those of an earlier version to this one."""
@@ -379,7 +392,7 @@ class PostgreSQLKVBackend(SQLBackend):
                 f"schema {self._schema!r} of {self.location} holds tables of another program "
                 f"({', '.join(sorted(names)[:5])}); choose another schema"
             )
-        version: int = connection.execute(self._sql.version).fetchall()[0][0]
+        version = self._number(connection.execute(self._sql.version).fetchall(), "format", SCHEMA_VERSION)
         if version > SCHEMA_VERSION:
             raise FormatTooNew(
                 f"{self.location} has tables of version {version}, and this reactifact knows them up to "
