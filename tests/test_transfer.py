@@ -166,7 +166,7 @@ async def test_places_that_are_something_else(tmp_path: Path) -> None:
         await import_store(text, tmp_path / "y.git")
     with pytest.raises(StoreError, match="names of their own"):
         await import_store(source, tmp_path / "y.git", session="s")
-    SessionStore(tmp_path / "empty.git")
+    assert BranchStore(tmp_path / "empty.git").repository.is_bare
     with pytest.raises(StoreError, match="holds nothing"):
         await export_store(tmp_path / "empty.git", tmp_path / "z.bundle")
     assert text.read_text() == (tmp_path / "x.bundle").read_text() == "mine\n"

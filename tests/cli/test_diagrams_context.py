@@ -98,7 +98,8 @@ def test_what_is_not_there_is_1(run, tmp_path, store):
     assert "no session 'nobody'" in found.err
     assert run("context", store, "--session", "user-1", "--branch", "nope").code == 1
     empty = tmp_path / "empty.git"
-    open_store(empty).close()
+    with open_store(empty).lock("made by the first lock"):
+        pass
     found = run("context", empty)
     assert (found.code, found.out) == (1, "")
     assert "holds no session yet" in found.err

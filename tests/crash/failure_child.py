@@ -44,7 +44,8 @@ def as_nobody(place: str) -> None:
     os.setgid(65534)
     os.setuid(65534)
     try:
-        SessionStore(place)
+        with SessionStore(place).database.backend.lock("made by the first lock"):
+            pass
     except ReactifactError as error:
         print(type(error).__name__, error)
     else:

@@ -135,16 +135,24 @@ def said(place: Path, error: BaseException | None) -> dict[str, Any]:
     return {"error": type(error).__name__, "text": str(error).replace(str(place), "STORE")}
 
 
+def make(place: Path) -> None:
+    """Let the first lock make a store."""
+    backend = SessionStore(place).database.backend
+    with backend.lock("first"):
+        pass
+    backend.close()
+
+
 def make_store(place: Path, fault: Fault) -> dict[str, Any]:
     """Make a new store while it is wrong, and again when it is right."""
     fault.strike()
     found: BaseException | None = None
     try:
-        SessionStore(place)
+        make(place)
     except ReactifactError as error:
         found = error
     fault.lift()
-    anyio.run(SessionStore(place).aclose)
+    make(place)
     return {"point": "making", "continuation": "anew", **said(place, found)}
 
 

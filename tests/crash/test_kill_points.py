@@ -263,7 +263,8 @@ async def killed_at(child: Killer, shop: Shop, point: Point) -> None:
 
 @pytest.mark.parametrize(("kind", "number"), ROUNDS)
 async def test_a_kill_loses_nothing_and_repeats_at_most_one_delivery(shop: Shop, number: int) -> None:
-    SessionStore(shop.place).database.backend.close()
+    with SessionStore(shop.place).database.backend.lock("made by the first lock"):
+        pass
     with killer() as child:
         for point in points(shop.kind)[number * ROUND : (number + 1) * ROUND]:
             await killed_at(child, shop, point)

@@ -161,7 +161,7 @@ def test_a_loose_object_takes_no_more_than_it_says(
     tmp_path: Path, head: bytes, error: type[StoreError]
 ) -> None:
     path = tmp_path / "s.git"
-    GitBackend(path).close()
+    assert GitBackend(path).repository.is_bare
     oid = object_id("blob", ZEROS)
     place = path / "objects" / oid[:2] / oid[2:]
     place.parent.mkdir()
@@ -172,7 +172,7 @@ def test_a_loose_object_takes_no_more_than_it_says(
 
 def test_a_delta_in_a_pack_of_git_is_read_up_to_the_limit(tmp_path: Path) -> None:
     path = tmp_path / "s.git"
-    GitBackend(path).close()
+    assert GitBackend(path).repository.is_bare
     pack = tmp_path / "bomb.pack"
     pack.write_bytes(
         pack_of((BLOB, len(BASE), b"", BASE), (DELTA, len(GROWING), bytes.fromhex(BASE_ID), GROWING))

@@ -215,6 +215,7 @@ async def test_rows_of_an_earlier_version_are_recognised(tmp_path: Path) -> None
     connection.close()
     with pytest.raises(NotAStore, match="reactifact import"):
         SQLiteBackend(tmp_path / "saved.db")
-    SQLiteKVBackend(tmp_path / "store.db").close()
+    with SQLiteKVBackend(tmp_path / "store.db").lock("made by the first lock"):
+        pass
     with pytest.raises(NotAStore, match="not a checkpoint"):
         SQLiteBackend(tmp_path / "store.db")
