@@ -361,9 +361,9 @@ class PostgreSQLKVBackend(SQLBackend):
             return int(rows[0][0])
         place = f'"{self._schema}".{table}'
         raise StoreError(
-            f"the table {place} of {self.location} holds {len(rows)} rows, and one is expected: it was changed "
-            f"by hand or is damaged; while nobody uses the store, do `DELETE FROM {place}; INSERT INTO {place} "
-            f"VALUES ({likely})`"
+            f"the table {place} of {self.location} holds {len(rows)} rows, and one is expected: it was "
+            f"changed by hand or is damaged; while nobody uses the store, do `DELETE FROM {place}; INSERT "
+            f"INTO {place} VALUES ({likely})`"
         )
 
     def _make_tables(self, connection: Connection) -> None:
