@@ -260,7 +260,7 @@ def before_amend(objects: Objects, commit: CommitObject) -> CommitObject | None:
         tree=said["tree"],
         author=author_signature(record, when),
         committer=Signature(*COMMITTER, when),
-        message=_message(record, said.get("state")),
+        message=_message(record),
     )
 
 
