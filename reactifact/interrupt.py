@@ -9,8 +9,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, ClassVar, Literal, Self
 
+import pydantic_core
 from pydantic import AwareDatetime, BaseModel, Field
 
+from ._store import canonical
 from ._store.layout import WAKE as WAKE
 from .errors import AnswerConflict
 from .types.ids import register
@@ -44,15 +46,31 @@ class PendingQuestion(BaseModel):
 
         Raises `AnswerConflict` where it has another one, unless `change` asks for that.
         """
-        if self.answered and repr(self.resolution) == repr(resolution):  # as texts, because `True == 1`
+        if self.answered and _is_same(self.resolution, resolution):
             return None
         if self.answered and not change:
             raise AnswerConflict(
-                f"question {artifact_id!r} was answered with {self.resolution!r} already, and what was "
+                f"question {artifact_id!r} was answered with {_shown(self.resolution)} already, and what was "
                 f"decided by that may be done: its answer stays; pass change=True to change it "
-                f"to {resolution!r}"
+                f"to {_shown(resolution)}"
             )
         return self.model_copy(update={"answered": True, "resolution": resolution, "resolved_at": when})
+
+
+def _is_same(stored: Any, given: Any) -> bool:
+    """Tell whether two answers are the same once stored: the order of keys says nothing, `True` is not 1."""
+    try:
+        one, other = (canonical.encode(pydantic_core.to_jsonable_python(each)) for each in (stored, given))
+    except Exception:  # an answer that cannot be stored, which is told when it is written
+        return False
+    return one == other
+
+
+def _shown(value: Any) -> str:
+    try:
+        return repr(value)
+    except Exception:  # of a class of the user's
+        return f"a {type(value).__name__}"
 
 
 class PendingAction(BaseModel):

@@ -252,6 +252,7 @@ class SessionStore:
         retry_failed: bool = False,
         max_attempts: int | None = None,
         dispatch_concurrency: int = 1,
+        sessions_at_once: int = 8,
         on_dispatch_error: ErrorCallback | None = None,
         resources: RuntimeResources | None = None,
     ) -> service.DrainReport:
@@ -260,8 +261,12 @@ class SessionStore:
         Actions that wait are sent; with `retry_failed` those that failed are re-armed first, with
         `max_attempts` only those that failed less often. Failures are recorded and reported, not raised.
         What another drain is delivering at the time is not waited for, but skipped and reported so.
-        Raises `ValueError` for a `max_attempts` below 1.
+        Up to `sessions_at_once` sessions are drained side by side, so that a send that hangs holds back its
+        own session alone; in each, `dispatch_concurrency` actions at once. Raises `ValueError` for a
+        `max_attempts` or a `sessions_at_once` below 1.
         """
+        if sessions_at_once < 1:
+            raise ValueError(f"sessions_at_once={sessions_at_once}: give a number from 1 on")
         if max_attempts is not None and max_attempts < 1:
             raise ValueError(f"max_attempts={max_attempts}: give a number from 1 on, or None for no limit")
         options = Options(
@@ -274,7 +279,9 @@ class SessionStore:
         )
         from ._sessions import service
 
-        return await service.drain_store(self.database, dispatcher, options, resources=resources)
+        return await service.drain_store(
+            self.database, dispatcher, options, resources=resources, sessions_at_once=sessions_at_once
+        )
 
     async def relay(
         self,

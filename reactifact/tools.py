@@ -16,7 +16,7 @@ from typing import Any, get_type_hints, overload
 from pydantic import PydanticUserError, TypeAdapter, ValidationError, validate_call
 from pydantic_core import to_json
 
-from .errors import ReactifactError
+from .errors import ReactifactError, text_of
 
 _REFUSED = {
     inspect.Parameter.POSITIONAL_ONLY: "is positional-only",
@@ -89,7 +89,9 @@ class FunctionTool(Tool):
         try:
             self.parameters = TypeAdapter(shape).json_schema()
         except PydanticUserError as error:
-            raise TypeError(f"tool {self.name!r} has an argument that JSON cannot hold: {error}") from error
+            raise TypeError(
+                f"tool {self.name!r} has an argument that JSON cannot hold: {text_of(error)}"
+            ) from error
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function, without any check."""
@@ -117,7 +119,7 @@ class FunctionTool(Tool):
         except ValidationError as error:
             faults = "; ".join(
                 f"{'.'.join(map(str, fault['loc'])) or 'arguments'}: {fault['msg']}"
-                for fault in error.errors(include_url=False)
+                for fault in error.errors(include_url=False, include_context=False, include_input=False)
             )
             known = ", ".join(self.parameters.get("properties", {})) or "none"
             raise InvalidToolArguments(
@@ -158,8 +160,8 @@ def _described(function: Callable[..., Any], name: str) -> inspect.Signature:
         hints = get_type_hints(annotated, include_extras=True)
     except NameError as error:
         raise TypeError(
-            f"an annotation of tool {name!r} cannot be resolved ({error}): define the types at the top "
-            f"level of the module, above the tool"
+            f"an annotation of tool {name!r} cannot be resolved ({text_of(error)}): define the types at "
+            f"the top level of the module, above the tool"
         ) from error
     parameters = [
         parameter.replace(annotation=hints.get(parameter.name, Any))
@@ -180,7 +182,7 @@ def _binder(signature: inspect.Signature, name: str) -> Callable[..., Any]:
     try:
         return validate_call(bound)
     except PydanticUserError as error:
-        raise TypeError(f"tool {name!r} has an argument that cannot be checked: {error}") from error
+        raise TypeError(f"tool {name!r} has an argument that cannot be checked: {text_of(error)}") from error
 
 
 @overload

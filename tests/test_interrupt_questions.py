@@ -131,3 +131,29 @@ async def test_an_open_question_survives_a_reload(place: Place) -> None:
     context = await place.load("s")
     assert live(context, asked.id).data.resolution == "yes"
     assert [note.data.text for note in context.list_artifacts(Note)] == ["decided yes"]
+
+
+async def test_an_answer_is_the_same_whatever_the_order_of_its_keys(git_place: Place) -> None:
+    session = await git_place.store().open("s")
+    asked = session.context.interrupt("which?")
+    session.context.resume(asked.id, {"b": [1, 2], "a": None})
+    await session.save()
+    context = await git_place.load("s")
+    for same in ({"b": (1, 2), "a": None}, {"a": None, "b": [1, 2]}):
+        context.resume(asked.id, same)
+    for other in ({"a": None, "b": [1, 2.5]}, {"a": None, "b": [True, 2]}, {"a": None}):
+        with pytest.raises(AnswerConflict):
+            context.resume(asked.id, other)
+
+
+class Unsayable:
+    def __repr__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def test_an_answer_without_a_text_is_told_by_its_class() -> None:
+    context = Context()
+    asked = context.interrupt("which?")
+    context.resume(asked.id, "yes")
+    with pytest.raises(AnswerConflict, match="a Unsayable"):
+        context.resume(asked.id, Unsayable())

@@ -30,7 +30,7 @@ from .._store.protocol import RefUpdate
 from .._store.state import Origin, State, Stored, of_waiting
 from .._store.trees import update
 from ..artifacts import ACTION_TYPE, encode
-from ..errors import NotAStore, ReactifactError
+from ..errors import NotAStore, ReactifactError, told
 from ..events import EventType
 from ..interrupt import PendingAction
 
@@ -123,7 +123,7 @@ class _Import:
         except (KeyError, TypeError, ValueError, AttributeError, ValidationError) as error:
             raise NotAStore(
                 f"session {self.session!r}, branch {name!r} in {self.location} is damaged "
-                f"({type(error).__name__}: {error}); restore it from a copy"
+                f"({told(error)}); restore it from a copy"
             ) from error
 
     def _deliver(self, built: dict[str, _Built], when: str) -> None:

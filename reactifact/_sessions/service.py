@@ -10,12 +10,15 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from .._context import delivery, rebase
 from .._context.context import Context
 from .._context.push import drain_lock, publish, publish_ledger, run_lock
 from .._runtime import drain
+from .._runtime.tasks import Function, run_all
 from .._store import canonical
 from .._store._history.revset import (
     DAMAGE,
@@ -160,23 +163,51 @@ async def drain_store(
     options: drain.Options,
     *,
     resources: RuntimeResources | None = None,
+    sessions_at_once: int = 1,
 ) -> DrainReport:
-    """Deliver what waits in every branch of a store; failures are recorded, not raised."""
+    """Deliver what waits in every branch of a store; failures are recorded, not raised.
+
+    The branches of a session are drained one after another, and so many sessions side by side.
+    """
     found, broken = await in_thread(partial(sendable_branches, failed=options.retry_failed), database)
     report = DrainReport()
     report.failed += [(one.session or one.ref, one.branch or "", one.error) for one in broken]
-    for session, branch in found:
-        drained = drain.Drained()
-        try:
-            await _drain_branch(database, session, branch, dispatcher, options, drained, resources)
-        except SessionBusy:
-            report.skipped.append((session, branch))
-        except (ReactifactError, OSError) as error:  # a damaged session does not stop the others
-            report.failed.append((session, branch, text_of(error)))
-        report.tried += drained.tried
-        report.delivered += drained.delivered
-        report.failed += [(session, branch, text_of(error)) for _, error in drained.errors]
+    upcoming = iter([list(branches) for _, branches in groupby(found, key=itemgetter(0))])
+
+    async def drain_session(branches: list[BranchName]) -> None:
+        for session, branch in branches:
+            await _drained(database, session, branch, dispatcher, options, report, resources)
+
+    def next_session() -> Function | None:
+        branches = next(upcoming, None)
+        return None if branches is None else partial(drain_session, branches)
+
+    await run_all(next_session, sessions_at_once)
+    report.failed.sort(key=itemgetter(0, 1))
+    report.skipped.sort()
     return report
+
+
+async def _drained(
+    database: Database,
+    session: str,
+    branch: str,
+    dispatcher: drain.Dispatcher,
+    options: drain.Options,
+    report: DrainReport,
+    resources: RuntimeResources | None,
+) -> None:
+    """Drain one branch, and add what came of it to a report."""
+    drained = drain.Drained()
+    try:
+        await _drain_branch(database, session, branch, dispatcher, options, drained, resources)
+    except SessionBusy:
+        report.skipped.append((session, branch))
+    except (ReactifactError, OSError) as error:  # a damaged session does not stop the others
+        report.failed.append((session, branch, text_of(error)))
+    report.tried += drained.tried
+    report.delivered += drained.delivered
+    report.failed += [(session, branch, text_of(error)) for _, error in drained.errors]
 
 
 async def _drain_branch(

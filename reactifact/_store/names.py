@@ -13,6 +13,7 @@ on a disk that folds case, the bare repository refuses the second of two refs th
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from urllib.parse import quote, unquote
 
@@ -170,6 +171,21 @@ def parse_ref(ref: str) -> tuple[str | None, str | None] | None:
         return decode_name(session), decode_name(branch)
     except InvalidName:
         return None
+
+
+def case_twins(refs: Iterable[str]) -> list[tuple[str, str]]:
+    """Return the parts of refs, in pairs, that a disk which folds upper and lower case takes for one."""
+    seen: dict[str, str] = {}
+    found: dict[tuple[str, str], None] = {}
+    for ref in refs:
+        parts = ref.split("/")
+        for end in range(1, len(parts) + 1):
+            name = "/".join(parts[:end])
+            other = seen.setdefault(name.casefold(), name)
+            if other != name:
+                found[other, name] = None
+                break
+    return list(found)
 
 
 def _escape(match: re.Match[str]) -> str:

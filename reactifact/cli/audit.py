@@ -20,6 +20,7 @@ from .common import (
     print_json,
     stored_at,
     to_stderr,
+    warn_of_folding,
 )
 
 NOT_THERE = 1
@@ -114,6 +115,7 @@ def verify(
     with stored_at(path, backend, read_only=True) as database, open(report, "rb") as file:
         try:
             found = verify_report(report_from_json(file.read()), database, find=find)
+            warn_of_folding(database)
         except ValueError as error:
             raise ReactifactError(f"{report}: {error}") from error
     if as_json:

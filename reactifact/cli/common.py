@@ -34,12 +34,13 @@ from .._store._history.revset import (
     resolve,
 )
 from .._store.branch import Branch
+from .._store.names import case_twins, plain_lines
 from .._store.names import plain as plain
-from .._store.names import plain_lines
 from .._store.object_db import Database
 from .._store.objects import Oid
+from .._store.protocol import scan_refs
 from ..agents import Agent
-from ..errors import CommitRefused, StoreError, UnknownRevision
+from ..errors import CommitRefused, StoreError, UnknownRevision, text_of, told
 from ..merging import MergeConflict
 from ..types.registry import known_model
 
@@ -210,9 +211,7 @@ def _imported(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except Exception as error:  # a module of the user's may raise anything when it is imported
-        raise SystemExit(
-            f"reactifact: module {name!r} cannot be imported: {type(error).__name__}: {error}"
-        ) from error
+        raise SystemExit(f"reactifact: module {name!r} cannot be imported: {told(error)}") from error
     finally:
         if added and here in sys.path:
             sys.path.remove(here)
@@ -229,7 +228,7 @@ def _made(item: Any) -> Agent:
         made: Agent = item()
     except Exception as error:  # its constructor is the user's
         raise SystemExit(
-            f"reactifact: an agent of class {item.__name__} cannot be made: {type(error).__name__}: {error}; "
+            f"reactifact: an agent of class {item.__name__} cannot be made: {told(error)}; "
             f"name a ready agent instead"
         ) from error
     return made
@@ -343,6 +342,17 @@ def load_line(database: Database, head: Head) -> Branch:
     return line
 
 
+def warn_of_folding(database: Database) -> None:
+    """Say on stderr which refs a clone on a disk that folds upper and lower case would take for one."""
+    refs, _ = scan_refs(database.backend)
+    for one, other in case_twins(refs):
+        to_stderr(
+            f"{plain(one)} and {plain(other)} differ in upper and lower case alone: this store would not "
+            f"survive a clone to a disk that takes both for one (macOS, Windows); save one of them under "
+            f"another id, or keep clones on disks that tell them apart"
+        )
+
+
 # -- damage ------------------------------------------------------------------------------------
 
 
@@ -419,7 +429,8 @@ def one_line(text: str) -> str:
 
 def say_error(error: BaseException) -> None:
     """Print an error on stderr: in one line, a merge conflict with a line for each field."""
-    lines = f"{error}".splitlines() if isinstance(error, MergeConflict) else [one_line(f"{error}")]
+    said = text_of(error)
+    lines = said.splitlines() if isinstance(error, MergeConflict) else [one_line(said)]
     to_stderr("reactifact: " + "\n".join(map(plain, lines)))
 
 

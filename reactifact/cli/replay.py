@@ -30,6 +30,7 @@ from .common import (
     say_error,
     stored_at,
     to_stderr,
+    warn_of_folding,
 )
 
 MISMATCH = 1
@@ -65,11 +66,12 @@ def replay(
 
     No agent and no dispatcher runs, nothing is written, and no class is imported but those that
     --models names. The hash covers data, versions and relations, no times and no commits; the State is
-    the one in the commit's message. docs/replay.md has the rules of both.
+    the one in the commit's record. docs/replay.md has the rules of both.
 
     --verify-all hashes every object again and holds every State and every payload against what names
-    it. Exit code 1 for a mismatch, which is named, and for a session or a version that is not there; 2
-    for a store that is not there.
+    it, and warns on stderr of a store that a disk which folds upper and lower case cannot hold. Exit
+    code 1 for a mismatch, which is named, and for a session or a version that is not there; 2 for a
+    store that is not there.
 
     \b
     --json: {what: "replay", session, branch, commit, version, artifacts,
@@ -83,6 +85,8 @@ def replay(
         try:
             head = chosen_head(database, None, session, branch)
             report = verify_history(database, head.session) if verify_all else None
+            if verify_all:
+                warn_of_folding(database)
             if report is not None and not report.ok:
                 _print_fault(report, as_json)
                 click_context.exit(MISMATCH)

@@ -22,7 +22,7 @@ import pydantic_core
 from pydantic import BaseModel, RootModel, SecretBytes, SecretStr, ValidationError
 
 from .._store import canonical
-from ..errors import PayloadError, UnreadablePayload
+from ..errors import PayloadError, UnreadablePayload, text_of
 from . import registry
 from .equality import Difference, children, difference
 
@@ -94,7 +94,9 @@ def decode_dict(model: type[M], payload: Any, *, type_id: str) -> M:
         # Through JSON, because strict models take a date or a tuple from nowhere else.
         data = pydantic_core.to_json(migrated, by_alias=False, inf_nan_mode="constants")
     except ValueError as error:
-        raise UnreadablePayload(f"the payload of type {type_id!r} is no JSON data: {error}") from error
+        raise UnreadablePayload(
+            f"the payload of type {type_id!r} is no JSON data: {text_of(error)}"
+        ) from error
     return _validated(model, data, type_id)
 
 
@@ -299,7 +301,8 @@ def _not_dumped(model: BaseModel, error: Exception) -> PayloadError:
     path, value = _innermost(model, _has_no_dump)
     if isinstance(value, (bytes, bytearray)):
         return _refusal(model, path, "these bytes are no UTF-8 text", _BASE64)
-    reason = f"{_shown(value)} has no JSON form ({error})" if path else f"it has no JSON form ({error})"
+    said = text_of(error)
+    reason = f"{_shown(value)} has no JSON form ({said})" if path else f"it has no JSON form ({said})"
     return _refusal(model, path, reason, _SERIALIZER)
 
 
@@ -311,7 +314,7 @@ def _not_json(model: BaseModel, error: Exception) -> PayloadError:
         reason = f"the text {_shown(value)} holds a lone surrogate, which UTF-8 has no form for"
         way_out = "decode the text correctly where it comes from"
     else:
-        reason, way_out = str(error), "store plainer data"
+        reason, way_out = text_of(error), "store plainer data"
     return _refusal(model, path, reason, way_out)
 
 

@@ -278,3 +278,21 @@ def test_a_shell_is_given_its_completions_and_no_banner(
     found = capsys.readouterr().out
     assert "sessions" in found
     assert "agents whose state" not in found
+
+
+@pytest.mark.parametrize("verb", ["graph", "replay"])
+def test_a_module_whose_error_has_no_text_is_named(
+    run: Any, shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    (tmp_path / "mute_module.py").write_text(
+        "class Mute(Exception):\n"
+        "    def __str__(self): raise RuntimeError('no text')\n"
+        "    __repr__ = __str__\n"
+        "raise Mute\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    command = (
+        ["graph", "mute_module"] if verb == "graph" else ["replay", str(shop), "--models", "mute_module"]
+    )
+    with pytest.raises(SystemExit, match="'mute_module' cannot be imported: Mute"):
+        run(verb, *command)

@@ -20,6 +20,7 @@ from reactifact._store._backends.git.refs import RefFolder
 from reactifact._store.objects import GitObject, object_id
 from reactifact._store.protocol import RefUpdate
 from reactifact.branching import BranchStore
+from reactifact.cli import main
 from reactifact.errors import NameTaken, StoreBusy
 
 pytestmark = pytest.mark.anyio
@@ -148,3 +149,37 @@ async def test_elsewhere_they_are_two_and_names_stay_readable(tmp_path: Path) ->
     await keep(place, "Tenant", "other")
     assert await SessionStore(place).list_sessions() == ["Tenant", "tenant"]
     assert "refs/heads/Tenant/main" in git(place, "for-each-ref", "--format=%(refname)")
+
+
+@pytest.mark.parametrize("setting", ["core.ignorecase", "core.precomposeunicode"])
+async def test_what_git_noted_of_the_disk_counts_beside_the_trial(tmp_path: Path, setting: str) -> None:
+    path = tmp_path / "state.git"
+    git(tmp_path, "init", "-q", "--bare", "state.git")
+    await keep(path, "Ann", "first")
+    git(path, "config", setting, "true")
+    with pytest.raises(NameTaken, match="ann"):
+        await keep(path, "ann", "second")
+    await keep(path, "bob", "other")
+    assert await SessionStore(path).list_sessions() == ["Ann", "bob"]
+
+
+async def test_a_check_names_what_a_clone_on_a_folding_disk_would_lose(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "state.git"
+    for name in ("Ann", "bob"):
+        await keep(path, name, name)
+    assert main(["replay", str(path), "--session", "bob", "--verify-all"]) == 0
+    assert "upper and lower case" not in capsys.readouterr().err
+    await keep(path, "ann", "second")
+    assert main(["audit", str(path), "ann", "note", "--json"]) == 0
+    report = tmp_path / "report.json"
+    report.write_text(capsys.readouterr().out)
+    for command in (
+        ["replay", str(path), "--session", "bob", "--verify-all"],
+        ["verify", str(path), str(report)],
+    ):
+        assert main(command) == 0
+        said = capsys.readouterr().err
+        assert "refs/heads/Ann and refs/heads/ann differ in upper and lower case alone" in said
+        assert said.count("\n") == 1

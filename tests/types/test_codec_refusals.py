@@ -303,3 +303,25 @@ def test_strict_models_are_read_from_dicts_too() -> None:
     model = Strict(when=datetime(2024, 1, 1), pair=(1, "a"))
     assert decode_dict(Strict, dump(model), type_id="x") == model
     assert re.match("2024", dump(model)["when"])
+
+
+class Mute(ValueError):
+    """An exception without a text."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+    __repr__ = __str__
+
+
+class Unwritable(BaseModel):
+    number: int
+
+    @field_serializer("number")
+    def write(self, value: int) -> int:
+        raise Mute
+
+
+def test_a_serializer_whose_error_has_no_text_is_refused_by_field() -> None:
+    with pytest.raises(PayloadError, match=r"Unwritable"):
+        encode_payload(Unwritable(number=1))

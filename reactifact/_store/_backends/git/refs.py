@@ -11,6 +11,8 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 
+import pygit2
+
 from ....errors import Contention, DamagedRef, NameTaken, StoreBusy
 from ...names import plain
 from ...objects import Oid
@@ -26,6 +28,7 @@ _OID = re.compile(rb"[0-9a-f]{40}")
 _SYMBOLIC_DEPTH = 5
 _REMEMBERED_FOLDERS = 4096
 _SHOWN = 60
+_FOLDING = ("core.ignorecase", "core.precomposeunicode")  # what git notes of such a disk
 
 
 class RefFolder:
@@ -208,10 +211,20 @@ class RefFolder:
 
     @property
     def folds_case(self) -> bool:
-        """Whether the disk takes names that differ by case alone for one: `HEAD` is there under another."""
+        """Whether the disk takes names that differ by case alone for one: `HEAD` is there under another.
+
+        What git noted of the disk when it made the repository counts too.
+        """
         if self._folds is None:
-            self._folds = os.path.exists(f"{self._git_dir}/hEAd")
+            self._folds = os.path.exists(f"{self._git_dir}/hEAd") or self._is_said_to_fold()
         return self._folds
+
+    def _is_said_to_fold(self) -> bool:
+        try:
+            config = pygit2.Config(f"{self._git_dir}/config")
+            return any(name in config and config.get_bool(name) for name in _FOLDING)
+        except (OSError, ValueError, pygit2.GitError):
+            return False  # a damaged one is told when the store is opened
 
     def _twin(self, name: str) -> str | None:
         """Return the first part of a ref's path that stands there in other upper and lower case, if any."""

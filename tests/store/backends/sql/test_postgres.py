@@ -9,6 +9,8 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
+import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -27,7 +29,7 @@ from reactifact._sessions.stores import open_database
 from reactifact._store.objects import Oid
 from reactifact._store.protocol import Pruned, RefUpdate
 from reactifact.checkpoints import AppendBackend, KVBackend, PostgreSQLKVBackend
-from reactifact.errors import Contention, FormatTooNew, NotAStore, SessionBusy, StoreError
+from reactifact.errors import Contention, FormatTooNew, NotAStore, ObjectTooLarge, SessionBusy, StoreError
 
 
 @pytest.fixture
@@ -493,3 +495,39 @@ def end_connections(dsn: str) -> None:
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
         " WHERE datname = current_database() AND pid <> pg_backend_pid()",
     )
+
+
+def test_a_row_takes_no_more_than_it_says_and_says_no_more_than_is_taken(dsn: str) -> None:
+    zeros = bytes(16 * 1024 * 1024)
+    tip, objects = commit("head")
+    with opened(dsn) as backend:
+        backend.write(objects, [RefUpdate(MAIN, None, tip)])
+    for size, data, error in [
+        (2**31 - 1, zlib.compress(zeros), ObjectTooLarge),
+        (10, zlib.compress(zeros), StoreError),
+        (-1, zlib.compress(zeros), StoreError),
+        (2**31 - 1, b"x", ObjectTooLarge),
+    ]:
+        ask(dsn, "UPDATE reactifact.objects SET size = %s, data = %s", size, data)
+        with opened(dsn) as backend:
+            tracemalloc.start()
+            try:
+                with pytest.raises(error, match=tip):
+                    backend.read_many([tip])
+                assert tracemalloc.get_traced_memory()[1] < 4 * 1024 * 1024
+            finally:
+                tracemalloc.stop()
+
+
+def test_the_limit_of_an_object_can_be_set(dsn: str) -> None:
+    oid, item = blob(bytes(100_000))
+    small = PostgreSQLKVBackend(dsn, max_object=99_999)
+    with pytest.raises(ObjectTooLarge, match=oid):
+        small.write({oid: item})
+    large = PostgreSQLKVBackend(dsn, max_object=100_000)
+    large.write({oid: item})
+    assert large.read_many([oid]) == {oid: item}
+    with pytest.raises(ObjectTooLarge, match=oid):
+        small.read_many([oid])
+    small.close()
+    large.close()
