@@ -367,6 +367,7 @@ class AdvisoryLocks:
         self._taken: set[int] = set()  # keys that the connection holds, or held when it was lost
         self._backend: tuple[Connection | None, int] = (None, 0)  # which one answered on which connection
         self.tickets: dict[int, set[int]] = {}  # of this backend, by queue
+        self.queueing = threading.Lock()  # of the tickets; taken before that of the connection
         self._pid = os.getpid()
         self._is_closed = False  # the connection goes with the last lock
 
@@ -447,8 +448,9 @@ class AdvisoryLocks:
         return connection
 
     def _try(self, key: int) -> Connection | None:
-        with self._session:
+        with self.queueing:
             mine = min(self.tickets.get(_queue_of(key), ()), default=_LAST_TICKET)
+        with self._session:
             had, backend = self._ask(_TRY, _queue_of(key), mine, key)
             self._require_same_backend(backend, key)
             if had:
@@ -541,13 +543,14 @@ class AdvisoryQueue:
 
     def join(self) -> AdvisoryTicket:
         """Queue up behind all who wait."""
-        while True:
-            ticket = self._locks.ask(_NEXT, self._number)[0]
-            own = self._locks.tickets.setdefault(self._number, set())
-            # One connection may take a lock twice, so threads of this backend are told apart here.
-            if ticket not in own and self._locks.ask(_JOIN, self._number, ticket)[0]:
-                own.add(ticket)
-                return AdvisoryTicket(self._locks, self._number, ticket)
+        # One connection may take a lock twice: threads of this backend get a number one after another.
+        with self._locks.queueing:
+            while True:
+                ticket = self._locks.ask(_NEXT, self._number)[0]
+                own = self._locks.tickets.setdefault(self._number, set())
+                if ticket not in own and self._locks.ask(_JOIN, self._number, ticket)[0]:
+                    own.add(ticket)
+                    return AdvisoryTicket(self._locks, self._number, ticket)
 
 
 class AdvisoryTicket:
@@ -564,12 +567,13 @@ class AdvisoryTicket:
 
     def leave(self) -> None:
         """Give the place up; one that went with its connection is fine."""
-        own = self._locks.tickets.get(self._queue, set())
-        own.discard(self._ticket)
-        if not own:
-            self._locks.tickets.pop(self._queue, None)
-        try:
-            self._locks.ask(_LEAVE, self._queue, self._ticket)
-        except psycopg.Error as error:
-            if not is_lost(error):
-                raise
+        with self._locks.queueing:
+            own = self._locks.tickets.get(self._queue, set())
+            own.discard(self._ticket)
+            if not own:
+                self._locks.tickets.pop(self._queue, None)
+            try:
+                self._locks.ask(_LEAVE, self._queue, self._ticket)
+            except psycopg.Error as error:
+                if not is_lost(error):
+                    raise

@@ -12,6 +12,7 @@ import time
 import tracemalloc
 import zlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from sql_suite import SQLSuite, line_of, opened
 
 from reactifact import SessionStore
 from reactifact._sessions.stores import open_database
+from reactifact._store._backends.sql.postgres_connection import AdvisoryTicket
 from reactifact._store.objects import Oid
 from reactifact._store.protocol import Pruned, RefUpdate
 from reactifact.checkpoints import AppendBackend, KVBackend, PostgreSQLKVBackend
@@ -531,3 +533,43 @@ def test_the_limit_of_an_object_can_be_set(dsn: str) -> None:
         small.read_many([oid])
     small.close()
     large.close()
+
+
+def test_threads_of_one_backend_that_queue_up_at_once_are_all_served_in_order(dsn: str) -> None:
+    gate, joined = threading.Barrier(12), threading.Barrier(12)
+    numbers: list[int] = []
+    served: list[int] = []
+    with opened(dsn) as backend:
+
+        def wait_in_turn(_: int) -> None:
+            gate.wait()
+            ticket = backend.queue("x").join()
+            assert isinstance(ticket, AdvisoryTicket)
+            numbers.append(ticket._ticket)
+            joined.wait()
+            while not ticket.is_first():
+                time.sleep(0.001)
+            with backend.lock("x"):
+                served.append(ticket._ticket)
+            ticket.leave()
+
+        with ThreadPoolExecutor(12) as pool:
+            list(pool.map(wait_in_turn, range(12)))
+    assert sorted(numbers) == sorted(set(numbers)) == served
+
+
+@pytest.mark.anyio
+async def test_twenty_writers_of_one_session_are_served_one_after_another(dsn: str) -> None:
+    store = SessionStore(dsn, durability="os")
+    served: list[int] = []
+
+    async def write(number: int) -> None:
+        async with await store.open("s", wait=20.0):
+            served.append(number)
+            await anyio.lowlevel.checkpoint()
+
+    async with anyio.create_task_group() as group:
+        for number in range(20):
+            group.start_soon(write, number)
+    assert sorted(served) == list(range(20))
+    await store.aclose()
