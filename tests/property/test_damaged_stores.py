@@ -197,6 +197,7 @@ USES: list[Use] = [read, look_at_branches, look_after, turn, merge, rewind, comp
 NAMED = re.compile(
     r"[0-9a-f]{12}|refs/|job:|result:|notify:|action:|'[ab]'|'main'|'try'|session [ab]|/|\.db"
     r"|damaged_stores\.|eactifact\.interrupt\."  # type ids, in which a byte may be damaged
+    r"|%3A|esult:|is not an id"  # names of files, and an id of which a byte is damaged
 )
 
 
