@@ -203,7 +203,8 @@ def meta_at(objects: Objects, roots: Roots, path: Path) -> Meta:
     if entry is None:
         raise StoreError(
             f"{'/'.join(path)!r} has a payload and no bookkeeping: it was put there by hand, or the "
-            f"bookkeeping is lost; run `reactifact doctor`, and move the branch back to a commit before it"
+            f"bookkeeping is lost; see `reactifact replay STORE --verify-all`, and move the branch back to "
+            f"a commit before it"
         )
     return Meta.decode(objects.read(entry.oid).data)
 
