@@ -202,6 +202,7 @@ class SQLiteFile:
 
     def watch(self) -> FileWatch:
         """Return what tells that any connection but its own has committed."""
+        self.make()
         with self.errors("watching"):
             return FileWatch(self, self._connect())
 
