@@ -5,7 +5,7 @@ A thin face: what a verb does stands in `_sessions/verbs`, `_sessions/undo` and 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial
@@ -15,6 +15,7 @@ from ._context.context import Context
 from ._sessions import stores, verbs
 from ._sessions.revert import revert
 from ._sessions.stores import StoreLike, open_database
+from ._sessions.sync import SyncOptions, SyncReport, sync
 from ._sessions.undo import redo_last, undo_last
 from ._store._backends.git import Repository
 from ._store._backends.git.backend import GitBackend
@@ -298,6 +299,34 @@ class BranchStore:
         `ReadOnlyContext`; `Context.branch` of it makes a fork that can be. Raises `UnknownRevision`.
         """
         return await in_thread(verbs.at, self.database, revision, session, resources)
+
+    async def sync(
+        self,
+        remote: str | None = None,
+        *,
+        sessions: Sequence[str] | None = None,
+        policy: Policy | None = None,
+        lease: float | None = None,
+        wait: float = 30.0,
+        name: str = "",
+        resources: RuntimeResources | None = None,
+    ) -> SyncReport:
+        """Bring the store and another one together: fetch, merge here by our rules, push without force.
+
+        `remote` is what git calls it (default: `origin`, or the only one), an address or a path; git reaches
+        it with its own credentials. Branches, ledgers and tags of `sessions` (default: all) travel; deletions
+        do not. `policy` settles conflicts as in `merge`; what is left of them stands in the report, and the
+        branches of such a session stay as they are on both sides. `wait` is how many seconds a branch that
+        somebody runs is waited for.
+
+        `lease` takes or renews the lease of each session for so many seconds (0: gives it back): until its
+        end no other store that syncs delivers the session (`LeaseHeld`). `name` tells people who has it.
+
+        Raises `SyncUnsupported` for a store that is not a bare repository, `RemoteError`, `UnknownRevision`
+        for a session that neither holds, `Contention` after many lost races.
+        """
+        options = SyncOptions(sessions, policy, wait, lease, name)
+        return await sync(self.database, remote, options, resources=resources)
 
     # -- history -------------------------------------------------------------------------------
 

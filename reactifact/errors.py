@@ -117,6 +117,22 @@ class LedgerMissing(StoreError):
     """What was delivered is recorded elsewhere: nothing is sent until that is fetched or rebuilt."""
 
 
+class RemoteError(StoreError):
+    """Another store cannot be reached, or refuses what is brought to it."""
+
+
+class SyncUnsupported(StoreError):
+    """A store of this kind cannot be brought together with another one."""
+
+
+class UnrelatedHistories(StoreError):
+    """Two stores hold sessions of one id that began apart; nothing of them was brought together."""
+
+
+class LeaseHeld(StoreError):
+    """Another store has the lease of this session, or ours has run out: nothing is delivered from here."""
+
+
 class UnknownRevision(StoreError, LookupError):
     """A commit, a session, a branch or an artifact that the store does not hold, or names twice."""
 

@@ -6,7 +6,7 @@ Owns the life of a session's own line (`main`). Branches beside it are `branchin
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from types import TracebackType
@@ -34,6 +34,7 @@ from .threads import in_thread
 if TYPE_CHECKING:
     from ._sessions import service
     from ._sessions.relay import RelayReport
+    from ._sessions.sync import SyncReport
 
 __all__ = ["Session", "SessionStore"]
 
@@ -236,6 +237,20 @@ class SessionStore:
         """
         await in_thread(stores.delete_session, self.database, session_id)
 
+    async def sync(
+        self,
+        remote: str | None = None,
+        *,
+        sessions: Sequence[str] | None = None,
+        lease: float | None = None,
+        resources: RuntimeResources | None = None,
+    ) -> SyncReport:
+        """Bring the store and another one together over git: see `BranchStore.sync`."""
+        from ._sessions.sync import SyncOptions, sync
+
+        options = SyncOptions(sessions=sessions, lease=lease)
+        return await sync(self.database, remote, options, resources=resources)
+
     async def pending_sessions(self) -> list[str]:
         """Return the sessions in which some branch has actions to send, sorted.
 
@@ -361,7 +376,10 @@ class SessionStore:
         return await service.rebuild_ledger(self.database, session_id, resources)
 
     async def prune(self, *, grace: float = 3600.0, rewrite: bool = False) -> Pruned:
-        """Remove from a SQLite or PostgreSQL store what no branch or tag has reached for `grace` seconds.
+        """Let go of what no branch or tag has reached for `grace` seconds; remove it from a SQL store.
+
+        Compactions, checkouts and undos older than that can no longer be undone. In a bare repository the
+        next `git gc` removes what they dropped, in a SQLite or PostgreSQL store this does.
 
         What deleted branches and sessions, compactions and undone turns left stays until this is asked for.
         It is noted the first time it is found so and removed by a prune at least `grace` seconds later,

@@ -360,6 +360,19 @@ class Committer:
         record, _ = self._merge_record(theirs, f"merge: nothing to take over from {theirs.branch}")
         self._commit(record, [theirs.tip])
 
+    def commit_over(self, left: Oid, message: str) -> None:
+        """Note that a history was left behind: its last commit is a parent, and the state stays as it is."""
+        who = self.line.branch
+        record = CommitRecord(
+            change=new_change_id(),
+            kind="merge",
+            author="merge",
+            timestamp=self.resources.clock.now().isoformat(),
+            message=message,
+            details={"branch": who, "left": left},
+        )
+        self._commit(record, [left])
+
     def _merge_record(self, theirs: Branch, message: str) -> tuple[CommitRecord, Origin]:
         now = self.resources.clock.now()
         record = CommitRecord(

@@ -25,6 +25,7 @@ from .._store._history.adoption import (
     person,
     stand_on,
 )
+from .._store._history.fetched import fetched_news, join_fetched
 from .._store._history.merge import MergePlan
 from .._store.branch import Branch, new_change_id, stored_ref
 from .._store.commits import CommitRecord, operation_payload, read_record
@@ -68,14 +69,19 @@ def load(
     a valid state.
     """
     try:
-        return Branch.load(database, session, branch)
+        line = Branch.load(database, session, branch)
     except NotAdopted as error:
         ref = stored_ref(database, session, branch)
         tip = database.backend.refs(ref).get(ref)
         if tip is None or not is_by_hand(database, tip):
             raise error  # it is about something else than the branch
+        join_fetched(database, session)
         line = Branch.named(database, session, branch)
         return adopt(line, ref, tip, resources or RuntimeResources(), read or PayloadReader(is_strict=True))
+    if line is not None and fetched_news(line.ledger) and line.missing_ledgers():
+        join_fetched(database, session)
+        line.ledger.refresh()
+    return line
 
 
 def opened(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import partial
 from inspect import iscoroutinefunction
 from typing import Any
@@ -20,6 +21,8 @@ from .._context.context import Context
 from .._context.preload import look_ahead
 from .._context.push import StoreLock, drain_lock, publish_ledger
 from .._context.working_copy import WorkingCopy
+from .._store._history.fetched import fetched_news, join_fetched
+from .._store._history.lease import lease_end, require_running
 from .._store.branch import Branch
 from .._store.ledger import LedgerEvent
 from .._store.state import State
@@ -27,6 +30,7 @@ from ..artifacts import Artifact
 from ..errors import (
     DeliveryTimeout,
     IntentConflict,
+    LeaseHeld,
     LockLost,
     TypeNotFoundError,
     UnreadablePayload,
@@ -37,7 +41,7 @@ from ..errors import (
 from ..interrupt import WAKE, PendingAction
 from ..logging import bind, get_logger
 from ..streaming import ActionDelivered, DeliveryStarted, emit, is_observed, observation, observed
-from ..threads import abandonable, at_once, short_call
+from ..threads import abandonable, at_once, in_thread, short_call
 from ..types.registry import resolve, revision_of
 from .plan import Upcoming
 from .tasks import Function, run_all, within
@@ -169,7 +173,7 @@ async def drain(
     drain. Raises `TypeNotFoundError` or `UnreadablePayload`, before anything is sent, when what an action
     rests on cannot be read; `LedgerMissing` when it is not known what was sent before; `SessionBusy` when
     another drain has not ended within the wait; `LockLost`, before the next send, when the drain's lock may
-    be another's by now.
+    be another's by now; `LeaseHeld`, likewise, when another store has the lease of the session.
     """
     done = Drained() if done is None else done
     line, clock = context.line, context.resources.clock
@@ -184,6 +188,10 @@ async def drain(
 async def _drain(context: Context, drainer: _Drainer) -> Drained:
     options, done = drainer.options, drainer.done
     await drainer.look()
+    line = context.line
+    if await short_call(line.database.backend.is_local, fetched_news, line.ledger):
+        await in_thread(join_fetched, line.database, line.session)
+        await drainer.look()
     await look_ahead(context.commits, outbox=True)
     if options.retry_failed:
         _rearm(context, options.max_attempts)
@@ -198,7 +206,8 @@ async def _drain(context: Context, drainer: _Drainer) -> Drained:
         context.commits.note_simulated(waiting)
         return done
     if waiting:
-        await short_call(context.line.database.backend.is_local, context.line.require_ledger)
+        await short_call(line.database.backend.is_local, line.require_ledger)
+        await drainer.take_lease()
     try:
         with drainer.lock.waits_for():
             await drainer.send_all(waiting)
@@ -222,7 +231,8 @@ class _Drainer:
         self.dispatcher = dispatcher
         self.options = options
         self.done = done
-        self._lost: LockLost | None = None
+        self._lost: LockLost | LeaseHeld | None = None
+        self._lease_end: datetime | None = None
         self._context = context
         self._blocked: set[str] = set()  # ordering keys with a failure before
         self._looking = anyio.Lock()  # sends begin in the order in which they were planned
@@ -249,8 +259,15 @@ class _Drainer:
                 self._tip = tip
         return line.ledger.hear()
 
+    async def take_lease(self) -> None:
+        """See that this store may deliver the session. Raises `LeaseHeld`."""
+        line, now = self._context.line, self._context.resources.clock.now()
+        self._lease_end = await short_call(
+            line.database.backend.is_local, lease_end, line.database, line.session, now
+        )
+
     async def send_all(self, waiting: list[Artifact[PendingAction]]) -> None:
-        """Send what waits. Raises `LockLost`, after what was under way has ended."""
+        """Send what waits. Raises `LockLost` or `LeaseHeld`, after what was under way has ended."""
         if self.options.concurrency == 1:
             for action in waiting:
                 await self.send(action)
@@ -376,7 +393,10 @@ class _Drainer:
             if self._lost is None:
                 try:
                     await self.look()
-                except LockLost as error:
+                    if self._lease_end is not None:
+                        now = self._context.resources.clock.now()
+                        require_running(self._lease_end, self._context.line.session, now)
+                except (LockLost, LeaseHeld) as error:
                     self._lost = error
         if self._lost is not None or not self._still_stands(action.id):
             return False

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from .._context.rebase import PayloadReader
 from .._store._backends.locks import LockQueue
 from .._store._history.adoption import is_by_hand, last_good, stand_on
-from .._store._history.oplog import Operation, logged
+from .._store._history.oplog import moved
 from .._store.branch import stored_ref
 from .._store.commits import require_kind, require_record
 from .._store.graph import is_ancestor
@@ -65,9 +65,9 @@ def reject(database: Database, session: str, branch: str, when: datetime) -> Rej
         )
     kept = f"refs/reactifact/rejected/{ref.removeprefix('refs/heads/')}/{tip[:12]}"
     text = f"reject {tip[:12]}"
-    log = logged(staged, session, Operation("reject", when.isoformat(), text, {ref: tip}, {ref: good}))
+    log = moved(staged, session, "reject", {ref: (tip, good)}, when, text)
     aside = [] if kept in database.backend.refs(kept) else [RefUpdate(kept, None, tip)]
-    database.write(staged.objects, [*aside, log, RefUpdate(ref, tip, good)])
+    database.write(staged.objects, [*aside, *log, RefUpdate(ref, tip, good)])
     return Rejected(tip, kept, good)
 
 

@@ -20,6 +20,7 @@ from .._context.push import drain_lock, publish, publish_ledger, run_lock
 from .._runtime import drain
 from .._runtime.tasks import Function, run_all
 from .._store import canonical
+from .._store._history.fetched import join_fetched
 from .._store._history.revset import (
     DAMAGE,
     DamagedHead,
@@ -300,6 +301,9 @@ def _rebuild(database: Database, session: str, when: datetime) -> RebuiltLedger:
     branches = [branch for branch in loaded if branch is not None]
     if not branches:
         raise UnknownRevision(f"there is no session {session!r} in {database.backend.location}")
+    if join_fetched(database, session):
+        for branch in branches:
+            branch.ledger.refresh()
     ledger = Ledger(database, session)
     ledger.refresh()
     lost = sorted({oid for branch in branches for oid in branch.missing_ledgers()})

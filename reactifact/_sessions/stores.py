@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -14,7 +15,7 @@ from .._context.preload import look_ahead
 from .._context.push import publish
 from .._store._backends.files import checked_path
 from .._store._backends.kv import KVBackend
-from .._store._history.oplog import operations_ref
+from .._store._history.oplog import forget, kept_refs, operations_ref
 from .._store._history.rebase import settle_fork
 from .._store._history.revset import DAMAGE, head_at
 from .._store.branch import MAIN, Branch, stored_ref
@@ -25,7 +26,8 @@ from .._store.names import branch_ref, is_cut, is_ledger_ref, parse_ref, tag_ref
 from .._store.object_db import Database, Objects
 from .._store.objects import Oid
 from .._store.protocol import Durability as Durability
-from .._store.protocol import ObjectBackend, Prunable, Pruned, RefUpdate, scan_refs
+from .._store.protocol import FetchesRefs, ObjectBackend, Prunable, Pruned, RefUpdate, scan_refs
+from ..clock import SystemClock
 from ..errors import Contention, NotAStore, StaleSession, StoreError
 from ..threads import in_thread
 
@@ -241,6 +243,7 @@ def delete_session(database: Database, session_id: str) -> None:
         for own in (branch_ref(session_id, MAIN), tag_ref(session_id, MAIN)):
             refs.update(backend.refs(own.rpartition("/")[0] + "/"))
         refs.update(backend.refs(operations_ref(session_id)))
+        refs.update(backend.refs(kept_refs(session_id)))
         if not refs:
             return
         from .._store._history.squash import require_free
@@ -261,9 +264,14 @@ def delete_session(database: Database, session_id: str) -> None:
 async def prune_store(database: Database, *, grace: float = 3600.0, rewrite: bool = False) -> Pruned:
     """Prune a store; see `SessionStore.prune`."""
     backend = database.backend
-    if not isinstance(backend, Prunable):
+    if not isinstance(backend, Prunable | FetchesRefs):
         raise StoreError(
-            f"{backend.location} is not pruned by reactifact: in a bare repository `git gc` removes what no "
-            f"branch or tag reaches, and other stores keep nothing of it beyond the process"
+            f"{backend.location} is not pruned by reactifact: it keeps nothing beyond the process"
         )
-    return await in_thread(partial(backend.prune, grace=grace, rewrite=rewrite))
+    if not grace >= 0:
+        raise ValueError(f"grace={grace}: give seconds, 0 or more")
+    forgotten = await in_thread(forget, database, SystemClock().now() - timedelta(seconds=grace))
+    if not isinstance(backend, Prunable):  # a bare repository, which `git gc` tidies
+        return Pruned(0, 0, 0, forgotten)
+    done = await in_thread(partial(backend.prune, grace=grace, rewrite=rewrite))
+    return done._replace(operations=forgotten)

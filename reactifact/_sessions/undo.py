@@ -2,7 +2,7 @@
 
 Where a turn began is told by the branch itself: its commits carry one run id. What did not go forward, an
 undo included, stands in the session's operation log, with where each ref was before: it is gone back to as
-long as neither `git gc` nor a prune has removed that. The ledger is never rewound: what was delivered stays
+long as no prune has let go of that. The ledger is never rewound: what was delivered stays
 delivered, and is not sent again when it is planned again.
 """
 
@@ -203,7 +203,7 @@ def _go_to_before(line: Branch, last: Operation, then: Operation | None) -> int:
         then = replace(then, before=before, after={move.name: move.new for move in back if move.new})
     staged = Staging(database)
     log = without(staged, session, last, then)
-    database.write({**objects, **staged.objects}, [*back, log])
+    database.write({**objects, **staged.objects}, [*log, *back])
     return len(back)
 
 

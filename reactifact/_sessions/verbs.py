@@ -16,6 +16,7 @@ from .._context.context import Context
 from .._context.push import publish
 from .._store._history import blame as blaming
 from .._store._history.adoption import roots_at
+from .._store._history.fetched import join_fetched
 from .._store._history.log import (
     BranchDiff,
     Entry,
@@ -229,6 +230,7 @@ async def sides(
 ) -> tuple[Context, Context]:
     """Return the contexts of a branch to merge into, and of whatever state is to be merged."""
     head = await in_thread(named_branch, database, into, session)
+    await in_thread(join_fetched, database, head.session)  # what the other side delivered comes with it
     target = await loaded(database, head, resources)
     return target, await _source(database, source, session, resources)
 

@@ -317,10 +317,10 @@ class Branch:
                 f"session {self.session!r}, branch {self.branch!r} knew commit {missing[0][:12]} of its "
                 f"ledger, which {self.ledger.ref} in {self.database.backend.location} does not contain (a "
                 f"clone of one branch, a shallow one, or a ref that was deleted or moved): it is not known "
-                f"what was sent before, so nothing is sent. Fetch that ref from where the branch is from; "
-                f"where it is lost for good, SessionStore.rebuild_ledger({self.session!r}), or `reactifact "
-                f"outbox STORE {self.session} --rebuild-ledger`, takes for sent what no branch waits for, "
-                f"and sends the rest again"
+                f"what was sent before, so nothing is sent. `reactifact sync` brings that ref from where the "
+                f"branch is from, as `git fetch` does; where it is lost for good, "
+                f"SessionStore.rebuild_ledger({self.session!r}), or `reactifact outbox STORE {self.session} "
+                f"--rebuild-ledger`, takes for sent what no branch waits for, and sends the rest again"
             )
 
     def set_queue(self, queue: Oid | None) -> bool:
@@ -401,7 +401,7 @@ class Branch:
                 # the log first: where files move one after another, an entry of a move that was not made
                 # stands for no branch
                 objects = {**publication.objects, **staged.objects}
-                self.database.write(objects, [log, publication.update], publication.trees)
+                self.database.write(objects, [*log, publication.update], publication.trees)
                 return
             except Contention:
                 if not left or self.database.backend.refs(name).get(name) != expected:

@@ -170,6 +170,19 @@ class WatchesRefs(Protocol):
 
 
 @runtime_checkable
+class FetchesRefs(Protocol):
+    """A backend into which git fetches the refs of other stores."""
+
+    def fetched_refs(self) -> dict[str, Oid]:
+        """Return those refs, as far as they can be read, by their full names below `refs/remotes/`."""
+        ...
+
+    def identity(self, *, create: bool = True) -> str:
+        """Return what no other store is called, a copy or a clone of this one included; empty without one."""
+        ...
+
+
+@runtime_checkable
 class ChecksIndexes(Protocol):
     """A backend that finds objects by indexes which reading alone does not check."""
 
@@ -193,11 +206,16 @@ class Maintained(Protocol):
 
 
 class Pruned(NamedTuple):
-    """What a prune did: rows that are gone, the bytes they held, and rows that wait for their grace."""
+    """What a prune did: rows that are gone, the bytes they held, rows that wait for their grace.
+
+    `operations` counts the moves of branches that can no longer be undone, because what they dropped is
+    held no more: in a bare repository the next `git gc` removes it.
+    """
 
     objects: int
     size: int
     waiting: int
+    operations: int = 0
 
 
 @runtime_checkable

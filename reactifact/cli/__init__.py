@@ -1,8 +1,8 @@
 """The command line: reading a store, for people and for scripts.
 
 Owns the program `reactifact`: its verbs, its exit codes, the environment it reads. Only `relay`, `retry`,
-`branch`, `reject`, `hooks`, `export`, `import` and `prune` change a store. What is shown is collected by the
-layers below; a verb chooses and prints.
+`branch`, `reject`, `hooks`, `export`, `import`, `prune` and `sync` change a store. What is shown is
+collected by the layers below; a verb chooses and prints.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from .relay import relay, retry
 from .replay import replay
 from .sessions import outbox, sessions
 from .show import show
+from .sync import sync
 from .transfer import bundle, export, import_, prune
 from .ui import ui
 
@@ -57,12 +58,13 @@ def cli(click_context: click.Context) -> None:
     the postgresql:// DSN of a PostgreSQL database; where it is only read, also a bundle, the file that
     `bundle` or `export` made. The classes of the artifacts are not needed, and no module that a store
     names is imported: only what --models, --dispatcher and `graph` are told. Nothing is changed but by
-    `relay`, `retry`, `branch` (save, merge), `reject`, `hooks install`, `export`, `import` and `prune`.
+    `relay`, `retry`, `branch` (save, merge), `reject`, `hooks install`, `export`, `import`, `prune` and
+    `sync`.
 
     \b
     Exit codes:
       0  done, and what was checked matches
-      1  graph, context, branch, replay, audit, verify: something does not
+      1  graph, context, branch, replay, audit, verify, sync: something does not
          match, is in conflict or is not there
       2  wrong arguments, or a store, session or commit that is not there
          or cannot be read
@@ -81,7 +83,7 @@ def cli(click_context: click.Context) -> None:
 
 for verb in (
     *(log, show, diff, sessions, outbox, context, graph),
-    *(relay, retry, branch, replay, audit, verify, bundle, export, import_, prune),
+    *(relay, retry, branch, replay, audit, verify, bundle, export, import_, prune, sync),
     *(reject, hooks, git_setup, git_merge, git_text),
 ):
     cli.add_command(verb)

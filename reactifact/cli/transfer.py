@@ -7,7 +7,9 @@ import click
 
 from .._sessions.stores import open_database, prune_store
 from .._store._backends.bundle import is_bundle
+from .._store._backends.git.backend import GitBackend
 from .._store.names import plain
+from .._store.protocol import Pruned
 from ..errors import ReactifactError, StoreError
 from ..replay.state import bundle_session
 from ..transfer import Moved, export_store, import_store
@@ -114,29 +116,37 @@ def _say(place: str, moved: Moved) -> None:
 @click.option("--rewrite", is_flag=True, help="Write the tables anew: the space goes back, no byte is left.")
 @json_option
 def prune(store: str, grace: float, rewrite: bool, as_json: bool) -> None:
-    """Remove from STORE, a SQLite file or a postgresql:// DSN, what no branch or tag reaches.
+    """Let go of what no branch or tag of STORE reaches, and remove it from a SQLite or PostgreSQL store.
 
     Deleted branches and sessions, compactions and undone turns leave it. What is found unreachable for
     the first time is only noted, and goes with a prune after its grace; with --grace 0 it goes at once.
-    Running agents may go on. With --rewrite others wait as long as it takes to copy the store. A bare
-    repository is pruned by `git gc`.
+    Running agents may go on. With --rewrite others wait as long as it takes to copy the store. What is let
+    go of in a bare repository is removed by the next `git gc`. Compactions, checkouts and undos older than
+    the grace can no longer be undone.
 
     \b
-    --json: {objects, bytes, waiting}
+    --json: {objects, bytes, waiting, operations}
     """
     if is_bundle(store):
         raise StoreError(f"{store} is a bundle, which is only read: there is nothing to prune")
     database = open_database(store, create=False)
     try:
 
-        async def work() -> tuple[int, int, int]:
+        async def work() -> Pruned:
             return await prune_store(database, grace=grace, rewrite=rewrite)
 
-        objects, size, waiting = anyio.run(work)
+        done = anyio.run(work)
+        is_git = isinstance(database.backend, GitBackend)
     finally:
         database.backend.close()
     if as_json:
-        print_json({"objects": objects, "bytes": size, "waiting": waiting})
-    else:
-        removed = f"{counted(objects, 'object')} removed ({size} bytes)"
-        line(plain(f"{without_password(store)}: {removed}, {waiting} wait for their grace"))
+        names = {"objects": done.objects, "bytes": done.size}
+        print_json({**names, "waiting": done.waiting, "operations": done.operations})
+        return
+    text = (
+        f"{counted(done.objects, 'object')} removed ({done.size} bytes), {done.waiting} wait for their grace"
+    )
+    if is_git:
+        moves = counted(done.operations, "move")
+        text = f"{moves} of branches can no longer be undone; `git gc` removes what nothing reaches"
+    line(plain(f"{without_password(store)}: {text}"))

@@ -38,11 +38,19 @@ def test_it_notes_first_and_removes_after_the_grace(run, tmp_path):
 
 
 def test_what_it_cannot_prune_is_an_error_in_one_line(run, tmp_path):
-    assert BranchStore(tmp_path / "state.git").repository.is_bare
-    for place, said in (("state.git", "git gc"), ("missing.db", "missing.db is not there")):
-        shown = run("prune", str(tmp_path / place))
-        assert (shown.code, shown.out) == (2, "")
-        assert said in shown.err
-        assert shown.err.count("\n") == 1
+    shown = run("prune", str(tmp_path / "missing.db"))
+    assert (shown.code, shown.out) == (2, "")
+    assert "missing.db is not there" in shown.err
+    assert shown.err.count("\n") == 1
     assert run("prune", str(tmp_path / "x.db"), "--grace", "-1").code == 2
     assert not (tmp_path / "missing.db").exists()
+
+
+def test_of_a_bare_repository_it_lets_go_and_says_what_removes_it(run, tmp_path):
+    place = str(tmp_path / "state.git")
+    anyio.run(filled, place)
+    assert run("branch", place, "kept", "undo").code == 0
+    shown = run("prune", place, "--grace", "0")
+    assert (shown.code, shown.err) == (0, "")
+    assert "1 move of branches can no longer be undone; `git gc`" in shown.out
+    assert json.loads(run("prune", place, "--json").out)["operations"] == 0

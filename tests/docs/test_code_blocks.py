@@ -88,6 +88,8 @@ CASES = (
     ("replay.md", 'mode="record"'),
     ("replay.md", "class MyProvider"),
     ("stores.md", "store.drain("),
+    ("sync.md", "for conflict in report.conflicts"),
+    ("sync.md", "lease=3600"),
     ("testing.md", "test_an_order_is_confirmed"),
     ("testing.md", "dispatcher.fail_for("),
     ("testing.md", "FaultyBackend(kept)"),
@@ -306,6 +308,27 @@ async def test_a_store_is_pruned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert (await store.prune()).waiting == 0
     await left["store"].aclose()
     await store.aclose()
+
+
+@pytest.mark.anyio
+async def test_two_stores_are_brought_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    subprocess.run(["git", "init", "-q", "--bare", "hub.git"], check=True)
+    for place, count in (("laptop.git", 1), ("other.git", 2)):
+        store = BranchStore(place)
+        await store.sync("hub.git")
+        async with store.edit("shop") as context:
+            context.create(Note(), id="n")
+            context.update("n", Note(count=count))
+        await store.sync("hub.git") if place == "other.git" else None
+    left = await run("sync.md", "for conflict in report.conflicts", BranchStore=BranchStore)
+    assert [type(error).__name__ for _, _, error in left["report"].failed] == ["UnrelatedHistories"]
+    await left["branches"].delete_branch("shop", "main")
+    left = await run("sync.md", "for conflict in report.conflicts", BranchStore=BranchStore)
+    assert capsys.readouterr().out.endswith("True [('shop', 'main')] [] [] []\n")
+    await run("sync.md", "lease=3600", branches=left["branches"])
 
 
 @pytest.mark.anyio

@@ -81,3 +81,10 @@ def test_stores_are_moved_and_pruned(tmp_path: Path, postgres_dsn: str) -> None:
     said = run(tmp_path, re.sub(r"postgresql://\S+", f"'{postgres_dsn}'", lines)).splitlines()
     assert [line.split(": ")[1].split(",")[0] for line in said[:4]] == ["1 ref"] * 4
     assert ["0 objects removed" in line for line in said[4:]] == [True, True]
+
+
+def test_two_stores_are_brought_together(tmp_path: Path) -> None:
+    anyio.run(fill, str(tmp_path / "state.git"), "shop")
+    said = run(tmp_path, block("docs/sync.md", "reactifact sync"))
+    assert "pushed   refs/heads/shop/main" in said
+    assert said.endswith(f"nothing new here and in {tmp_path}/hub.git\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -23,11 +24,16 @@ from support import (
 
 from reactifact import Context, ProduceCall, Runtime, Session, Update
 from reactifact._sessions.undo import redo_last, undo_last
-from reactifact._store._history.oplog import LIMIT, operations
+from reactifact._store._history.oplog import LIMIT, kept_refs, moved, operations
+from reactifact._store.graph import first_parents
+from reactifact._store.object_db import Staging
+from reactifact._store.protocol import RefUpdate
 from reactifact.branching import BranchStore, protect
 from reactifact.errors import ProtectedBranch, SessionBusy, StoreError, UnknownRevision
 
 pytestmark = pytest.mark.anyio
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 async def opened(place: Place) -> Session:
@@ -247,15 +253,55 @@ async def test_a_compaction_that_was_undone_is_done_again(place: Place) -> None:
     assert [found.kind for found in operations(database, "s")] == ["compaction"]
 
 
-async def test_what_git_gc_removed_is_not_done_again(git_place: Place) -> None:
+async def test_git_gc_leaves_what_an_undo_dropped_until_a_prune_lets_go_of_it(git_place: Place) -> None:
     assert git_place.path is not None
     session = await written(git_place, 2)
     undo_last(session.store.database, "s")
     await session.store.aclose()
     git(git_place.path, "gc", "--prune=now", "--quiet")
+    fsck(git_place.path)
+    store = git_place.store()
+    redo_last(store.database, "s")
+    assert await texts(git_place) == ["0", "1"]
+    assert store.database.backend.refs(kept_refs("s")) == {}  # nothing is dropped any more
+    undo_last(store.database, "s")
+    assert (await store.prune()).operations == 0  # it is younger than an hour
+    assert (await store.prune(grace=0)).operations == 1
+    git(git_place.path, "gc", "--prune=now", "--quiet")
+    with pytest.raises(StoreError, match="nothing to redo"):
+        redo_last(git_place.store().database, "s")
+    assert await texts(git_place) == ["0"]
+
+
+async def test_what_somebody_removed_by_hand_is_not_done_again(git_place: Place) -> None:
+    assert git_place.path is not None
+    session = await written(git_place, 2)
+    undo_last(session.store.database, "s")
+    await session.store.aclose()
+    git(git_place.path, "update-ref", "-d", f"{kept_refs('s')}commits")
+    git(git_place.path, "gc", "--prune=now", "--quiet")
     with pytest.raises(StoreError, match=r"turn.*cannot be redone.*git gc"):
         redo_last(git_place.store().database, "s")
     assert await texts(git_place) == ["0"]
+
+
+async def test_any_move_that_is_noted_with_its_reason_can_be_undone(place: Place) -> None:
+    """What the layers above call for a branch that they set aside or set back."""
+    session = await written(place, 2)
+    database, ref = session.store.database, "refs/heads/s/main"
+    tip = database.backend.refs(ref)[ref]
+    back = next(oid for oid, record in first_parents(database, tip) if record and record.version == 1)
+    staged = Staging(database)
+    noted = moved(staged, "s", "reject", {ref: (tip, back)}, NOW, "set aside what Ann pushed")
+    database.write(staged.objects, [*noted, RefUpdate(ref, tip, back)])
+    assert await texts(place) == ["0"]
+    assert [(one.kind, one.text) for one in operations(database, "s")] == [
+        ("reject", "set aside what Ann pushed")
+    ]
+    assert undo_last(database, "s") == "set aside what Ann pushed"
+    assert database.backend.refs(ref)[ref] == tip
+    redo_last(database, "s")
+    assert database.backend.refs(ref)[ref] == back
 
 
 async def test_another_branch_may_write_the_log_meanwhile(place: Place) -> None:
@@ -306,16 +352,16 @@ async def test_a_compaction_is_undone_on_every_branch(place: Place) -> None:
         fsck(place.path)
 
 
-async def test_after_git_gc_a_compaction_cannot_be_undone(git_place: Place) -> None:
+async def test_after_a_prune_a_compaction_cannot_be_undone(git_place: Place) -> None:
     assert git_place.path is not None
     session = await opened(git_place)
     for number in range(4):
         await write(session.context, str(number))
     session.context.compact(keep_commits=1)
+    await session.store.prune(grace=0)
     await session.store.aclose()
     git(git_place.path, "gc", "--prune=now", "--quiet")
-    with pytest.raises(StoreError, match=r"cannot be undone.*git gc"):
-        undo_last(git_place.store().database, "s")
+    assert "compaction" not in undo_last(git_place.store().database, "s")  # but the last thing that is left
     assert (await git_place.load("s")).compacted_at == 3
 
 

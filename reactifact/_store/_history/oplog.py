@@ -1,32 +1,43 @@
 """The operation log of a session: every move of its refs that did not go forward.
 
-A checkout, a compaction, an undo. One small blob under `refs/reactifact/operations/<session>`, the last
-`LIMIT` entries, the newest last. A turn writes nothing here: where it began is told by the branch itself.
-Ids in it are text and keep no object alive, so that what was dropped returns its space at the next
-`git gc`; until then it can be undone.
+A checkout, a compaction, an undo, a branch set back or rewritten. One small blob under
+`refs/reactifact/operations/<session>`, the last `LIMIT` entries, the newest last. A turn writes nothing
+here: where it began is told by the branch itself. What such moves dropped is kept by
+`refs/reactifact/kept/<session>/`, until the log forgets the move, after
+`LIMIT` others or when a prune says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from typing import Any
 
+from ...errors import Contention
 from .. import canonical
+from ..commits import COMMITTER
 from ..names import encode_name
 from ..object_db import Database, Staging
-from ..objects import Oid
+from ..objects import CommitObject, Oid, Signature
 from ..protocol import RefUpdate
 
 LIMIT = 32
 """How many operations a session remembers."""
+
+KEPT = "refs/reactifact/kept/"
+"""What holds the histories that the logs name: of use in this store alone, and not brought to another."""
+
+_LOGS = "refs/reactifact/operations/"
+_COMMITS = "commits"
+_ATTEMPTS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
     """One operation: what it was, and where each ref it moved stood before and after."""
 
-    kind: str  # checkout, compaction, undo
+    kind: str  # checkout, compaction, undo, sync; what else moves a branch gives its own name
     when: str
     text: str
     before: Mapping[str, Oid]
@@ -40,7 +51,12 @@ class Operation:
 
 def operations_ref(session: str) -> str:
     """Return the name of the ref of a session's operation log."""
-    return f"refs/reactifact/operations/{encode_name(session)}"
+    return _LOGS + encode_name(session)
+
+
+def kept_refs(session: str) -> str:
+    """Return the folder of the refs that hold what the session's log names."""
+    return f"{KEPT}{encode_name(session)}/"
 
 
 def operations(database: Database, session: str) -> list[Operation]:
@@ -55,13 +71,31 @@ def _read(database: Database, held: Oid | None) -> list[Operation]:
     return [Operation(**entry) for entry in record["operations"]]
 
 
-def logged(objects: Staging, session: str, operation: Operation) -> RefUpdate:
-    """Stage the log with one more operation, and return the move of its ref."""
+def moved(
+    objects: Staging,
+    session: str,
+    kind: str,
+    moves: Mapping[str, tuple[Oid, Oid]],
+    when: datetime,
+    reason: str,
+) -> list[RefUpdate]:
+    """Stage that some refs were moved, each from one id to another, by an operation `kind` for a `reason`.
+
+    The moves to write before those of the refs themselves are returned, so that in files, where one ref moves
+    after the other, what is dropped is always held. `undo` goes back over it, and says the reason.
+    """
+    before = {ref: old for ref, (old, _) in moves.items()}
+    after = {ref: new for ref, (_, new) in moves.items()}
+    return logged(objects, session, Operation(kind, when.isoformat(), reason, before, after))
+
+
+def logged(objects: Staging, session: str, operation: Operation) -> list[RefUpdate]:
+    """Stage the log with one more operation, and return the moves of its refs."""
     return _staged(objects, session, lambda known: [*known, operation])
 
 
-def without(objects: Staging, session: str, taken: Operation, then: Operation | None) -> RefUpdate:
-    """Stage the log with one operation taken out and perhaps another added; return the move of its ref."""
+def without(objects: Staging, session: str, taken: Operation, then: Operation | None) -> list[RefUpdate]:
+    """Stage the log with one operation taken out and perhaps another added; return the moves of its refs."""
 
     def change(known: list[Operation]) -> list[Operation]:
         return [one for one in known if one != taken] + ([] if then is None else [then])
@@ -69,11 +103,70 @@ def without(objects: Staging, session: str, taken: Operation, then: Operation | 
     return _staged(objects, session, change)
 
 
+def forget(database: Database, before: datetime) -> int:
+    """Forget all operations older than a moment, so that what they dropped is held no more; return how many.
+
+    Raises `Contention` where others write a log as fast as it is changed.
+    """
+    count = 0
+    for ref in database.backend.refs(_LOGS):
+        for left in reversed(range(_ATTEMPTS)):
+            staged = Staging(database)
+            held = database.backend.refs(ref).get(ref)
+            known = _read(database, held)
+            young = [one for one in known if datetime.fromisoformat(one.when) > before]
+            moves = _moves(staged, ref.removeprefix(_LOGS), held, known, young)
+            try:
+                database.write(staged.objects, moves)
+            except Contention:
+                if not left:
+                    raise
+                continue
+            count += len(known) - len(young)
+            break
+    return count
+
+
 def _staged(
     objects: Staging, session: str, change: Callable[[list[Operation]], list[Operation]]
-) -> RefUpdate:
+) -> list[RefUpdate]:
     ref = operations_ref(session)
     held = objects.database.backend.refs(ref).get(ref)
-    entries = change(_read(objects.database, held))[-LIMIT:]
+    known = _read(objects.database, held)
+    return _moves(objects, encode_name(session), held, known, change(known)[-LIMIT:])
+
+
+def _moves(
+    objects: Staging, folder: str, held: Oid | None, known: list[Operation], entries: list[Operation]
+) -> list[RefUpdate]:
+    if entries == known:
+        return []
     data = canonical.encode({"operations": [entry.to_dict() for entry in entries]})
-    return RefUpdate(ref, held, objects.put("blob", data))
+    log = RefUpdate(_LOGS + folder, held, objects.put("blob", data))
+    kept = _kept(objects, f"{KEPT}{folder}/", known, entries)
+    return [*(move for move in kept if move.new), log, *(move for move in kept if not move.new)]
+
+
+def _kept(
+    objects: Staging, folder: str, known: Iterable[Operation], entries: Iterable[Operation]
+) -> list[RefUpdate]:
+    """Return the moves of the refs that hold the dropped histories: one for commits, one for each tag."""
+    refs = objects.database.backend.refs(folder)
+    own = refs.get(folder + _COMMITS)
+    # what an earlier version logged may be gone by now, and was held by nothing
+    held = {name.removeprefix(folder) for name in refs} | set(
+        () if own is None else objects.commit(own).parents
+    )
+    old = {oid for entry in known for oid in entry.before.values()}
+    wanted = {oid for entry in entries for oid in entry.before.values() if oid in held or oid not in old}
+    commits = sorted(oid for oid in wanted if objects.read(oid).kind == "commit")
+    made = None
+    if commits:
+        who = Signature(*COMMITTER, 0)
+        tree = objects.put_tree({})
+        message = "What moves of this session's branches left behind\n"
+        made = objects.put_commit(CommitObject(tree, tuple(commits), who, who, message))
+    new = {oid: oid for oid in wanted - set(commits)} | ({} if made is None else {_COMMITS: made})
+    names = sorted({name.removeprefix(folder) for name in refs} | new.keys())
+    moves = (RefUpdate(folder + name, refs.get(folder + name), new.get(name)) for name in names)
+    return [move for move in moves if move.expected != move.new]

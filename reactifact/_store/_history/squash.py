@@ -302,7 +302,7 @@ def _rewrite_session(
             return
         if done.commits:
             text = f"compact, keeping {keep_commits} versions of each branch"
-            moves.insert(0, logged(staged, line.session, _operation(moves, text, when)))
+            moves[:0] = logged(staged, line.session, _operation(moves, text, when))
         wanted = staged.reachable(move.new for move in moves if move.new is not None)
         objects = {oid: found for oid, found in staged.objects.items() if oid in wanted}
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +24,7 @@ from ...protocol import (
     check_oid,
     check_ref_name,
 )
-from ..files import checked_path, os_errors, remove
+from ..files import checked_path, make_folders, os_errors, remove
 from ..kv import ObjectKVBackend
 from ..locks import FileLock, LockFolder, LockQueue
 from .moves import MovesWatch, note_moved
@@ -269,6 +270,37 @@ class GitBackend:
         self._make()
         with os_errors(self._location, "watching"):
             return MovesWatch(self._git_dir)
+
+    def fetched_refs(self) -> dict[str, Oid]:
+        """Return the refs below `refs/remotes/` that can be read."""
+        return self.scan_refs("refs/remotes/").refs
+
+    def identity(self, *, create: bool = True) -> str:
+        """Return a name that this repository alone has: a clone, or a copy of the folder, has another.
+
+        Empty where it has none and `create` is false.
+        """
+        git_dir = os.path.dirname(self._objects_path)
+        inode = str(os.stat(git_dir).st_ino)
+        with os_errors(self._location, "reading the identity of"):
+            found = self._identity(git_dir, inode)
+            if found or not create:
+                return found
+            self._require_writable()
+            make_folders(f"{git_dir}/reactifact", sync=self._sync)
+            with self._git_locks.between_ours("identity", "the identity"):
+                if not self._identity(git_dir, inode):
+                    with self._git_locks.file("reactifact/identity") as lock:
+                        lock.write(f"{secrets.token_hex(16)} {inode}\n".encode())
+                        lock.commit()
+            return self._identity(git_dir, inode)
+
+    def _identity(self, git_dir: str, inode: str) -> str:
+        try:
+            name, _, place = Path(f"{git_dir}/reactifact/identity").read_text().strip().partition(" ")
+        except FileNotFoundError:
+            return ""
+        return name if place == inode else ""
 
     def check_indexes(self) -> None:
         """Raise `DamagedIndex` for an index of a pack that is damaged. It reads all of them."""

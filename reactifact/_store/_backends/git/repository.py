@@ -29,7 +29,7 @@ _OWN = (
     *(_CREATING, "HEAD", "config", "description", "info", "info/attributes", "packed-refs"),
     *("objects", "objects/info", "objects/info/commit-graphs", "objects/pack"),
     *("refs", "refs/heads", "refs/tags"),
-    *("reactifact", "reactifact/locks", "reactifact/writers"),
+    *("reactifact", "reactifact/identity", "reactifact/locks", "reactifact/writers"),
 )
 """What is written, or emptied, in the repository itself; `refs` looks at what lies below it."""
 
