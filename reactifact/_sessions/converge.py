@@ -58,6 +58,7 @@ class Outcome:
     made: list[str] = field(default_factory=list)  # branches, by name
     forwarded: list[str] = field(default_factory=list)
     merged: list[str] = field(default_factory=list)
+    has_heard: bool = False  # of deliveries
     conflicts: list[SyncConflict] = field(default_factory=list)
     failed: list[tuple[str, ReactifactError]] = field(default_factory=list)  # (branch or tag, error)
 
@@ -91,7 +92,7 @@ class Converging:
             )
         for ref, oid in theirs.items():
             if is_ledger_ref(ref):
-                await in_thread(_join_ledger, self.database, session, oid)
+                outcome.has_heard = await in_thread(_join_ledger, self.database, session, oid)
         for ref, oid in theirs.items():
             if is_ledger_ref(ref):
                 continue
@@ -201,11 +202,12 @@ def _is_related(database: Database, ours: Mapping[str, Oid], theirs: Mapping[str
     return not roots_of(database, mine.values()).isdisjoint(roots_of(database, others.values()))
 
 
-def _join_ledger(database: Database, session: str, theirs: Oid) -> None:
+def _join_ledger(database: Database, session: str, theirs: Oid) -> bool:
     ledger = Ledger(database, session)
     ledger.refresh()
-    ledger.merge(theirs)
+    is_news = ledger.merge(theirs)
     ledger.write()
+    return is_news
 
 
 def _tag(database: Database, ref: str, theirs: Oid, remote: str) -> None:

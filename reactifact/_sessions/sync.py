@@ -55,7 +55,8 @@ Failure = tuple[str, str, ReactifactError]
 class SyncReport:
     """What a sync did. Lists hold (session, branch); `attempts` counts how often it was begun anew.
 
-    `pushed` holds the names of the refs that moved in the other store. A session with a conflict or a failure
+    `heard` holds the sessions of which the other store had delivered something that was not known here,
+    `pushed` the names of the refs that moved in the other store. A session with a conflict or a failure
     keeps its branches and tags here, and only what it delivered is told to the other store.
     """
 
@@ -64,6 +65,7 @@ class SyncReport:
     made: list[tuple[str, str]] = field(default_factory=list)
     forwarded: list[tuple[str, str]] = field(default_factory=list)
     merged: list[tuple[str, str]] = field(default_factory=list)
+    heard: list[str] = field(default_factory=list)
     pushed: list[str] = field(default_factory=list)
     conflicts: list[SyncConflict] = field(default_factory=list)
     failed: list[Failure] = field(default_factory=list)
@@ -82,6 +84,7 @@ class SyncReport:
             "made": [list(one) for one in self.made],
             "forwarded": [list(one) for one in self.forwarded],
             "merged": [list(one) for one in self.merged],
+            "heard": self.heard,
             "pushed": self.pushed,
             "conflicts": [
                 {
@@ -252,6 +255,8 @@ class _Sync:
                 (report.merged, outcome.merged),
             ):
                 mine += [(session, one) for one in branches if (session, one) not in mine]
+            if outcome.has_heard and session not in report.heard:
+                report.heard.append(session)
             report.conflicts += outcome.conflicts
             report.failed += [(session, name, error) for name, error in outcome.failed]
             moves += await in_thread(self._moves, session, theirs, outcome.is_whole)

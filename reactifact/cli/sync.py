@@ -52,7 +52,7 @@ def sync(
 
     \b
     Exit codes: 0 all came together, 1 a conflict is left, 2 something else
-    --json: {remote, attempts, made, forwarded, merged, pushed,
+    --json: {remote, attempts, made, forwarded, merged, heard, pushed,
       conflicts: [{session, branch, theirs, details}],
       failed: [{session, branch, error}], leases: {session: end}}
     """
@@ -84,9 +84,12 @@ def _print(report: SyncReport) -> None:
     for verb, names in (("new", report.made), ("forward", report.forwarded), ("merged", report.merged)):
         for session, branch in names:
             line(f"{verb:8} {plain(session)}/{plain(branch)}")
+    for session in report.heard:
+        line(f"{'heard':8} of deliveries of {plain(session)}")
     for ref in report.pushed:
         line(f"{'pushed':8} {plain(ref)}")
     for session, end in sorted(report.leases.items()):
         line(f"{'lease':8} {plain(session)} until {end.isoformat(timespec='seconds')}")
-    if not (report.made or report.forwarded or report.merged or report.pushed or report.leases) and report.ok:
+    done = report.made or report.forwarded or report.merged or report.heard or report.pushed or report.leases
+    if not done and report.ok:
         line(f"nothing new here and in {plain(report.remote)}")

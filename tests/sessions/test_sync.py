@@ -537,3 +537,43 @@ async def test_a_copy_of_a_store_does_not_have_its_lease(
         (why,) = await Machine(tmp_path / name, a.hub).drain()
         assert "has its lease" in why
     assert await a.drain() == []
+
+
+# -- what somebody made with git at the hub --------------------------------------------------------
+
+
+def edit_by_hand(hub: Path, folder: Path, text: str) -> None:
+    """Change the payload of `o1` in a clone of the hub, and push it."""
+    git(folder.parent, "clone", "--quiet", "--branch", "s/main", str(hub), str(folder))
+    (path,) = folder.glob("artifacts/*/**/o1.json")
+    path.write_text(text)
+    git(folder, "-c", "user.name=Ann", "-c", "user.email=ann@example.com", "commit", "-qam", "by hand")
+    git(folder, "push", "--quiet", "origin", "s/main")
+
+
+async def test_a_commit_made_at_the_hub_meets_what_was_done_here(
+    tmp_path: Path, pair: tuple[Machine, Machine]
+) -> None:
+    a, b = pair
+    edit_by_hand(a.hub, tmp_path / "work", '{"item": "o1", "status": "seen", "price": 9, "carrier": ""}')
+    await b.turn("o2")
+    await alike(b, a)
+    for machine in pair:
+        state = await machine.state()
+        assert state["o1"]["price"] == 9
+        assert "receipt:o2" in state
+    fsck(a.hub)
+
+
+async def test_a_commit_that_is_no_state_is_named_and_ours_stays(
+    tmp_path: Path, pair: tuple[Machine, Machine]
+) -> None:
+    a, b = pair
+    edit_by_hand(a.hub, tmp_path / "work", '{"item": "o1", "price": "many"}')
+    await b.turn("o2")
+    before = b.refs()
+    report = await b.sync()
+    ((_, branch, error),) = report.failed
+    assert branch == "main"
+    assert "price" in str(error)
+    assert b.refs() == before
