@@ -27,7 +27,7 @@ from .._store.names import is_ledger_ref
 from .._store.object_db import Database, Staging
 from .._store.objects import Oid
 from .._store.protocol import RefUpdate
-from ..errors import MissingObject, NameTaken, ReactifactError, UnrelatedHistories
+from ..errors import Contention, MissingObject, NameTaken, ReactifactError, UnrelatedHistories
 from ..events import Event, EventType
 from ..interrupt import PendingAction
 from ..merging import ConflictDetail, MergeConflict, Policy
@@ -62,10 +62,7 @@ class Outcome:
     conflicts: list[SyncConflict] = field(default_factory=list)
     failed: list[tuple[str, ReactifactError]] = field(default_factory=list)  # (branch or tag, error)
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether all branches and tags of the session came together."""
-        return not self.conflicts and not self.failed
+    is_whole: bool = True  # whether all branches came together
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +79,7 @@ class Converging:
         """Bring the refs of a session in the other store into ours, ledger first.
 
         Raises `UnrelatedHistories` where both hold a session of that id that began apart; nothing moves then.
+        Raises `Contention` where somebody else moves a ref at the same time.
         """
         outcome = Outcome()
         if not await in_thread(_is_related, self.database, ours, theirs):
@@ -99,7 +97,7 @@ class Converging:
             name = ref.rpartition("/")[2]
             try:
                 if ref.startswith(_TAGS):
-                    await in_thread(_tag, self.database, ref, oid, self.remote)
+                    await in_thread(self._tag, session, ref, oid)
                     continue
                 names = await in_thread(whole_names, self.database, ref, oid)
                 name = name if names is None else names[1]
@@ -107,8 +105,12 @@ class Converging:
             except MergeConflict as error:
                 details = tuple(error.details)
                 outcome.conflicts.append(SyncConflict(session, name, oid, details, f"{error}"))
+                outcome.is_whole = False
+            except Contention:
+                raise  # somebody else moved it meanwhile
             except ReactifactError as error:
                 outcome.failed.append((name, error))
+                outcome.is_whole = outcome.is_whole and ref.startswith(_TAGS)
         return outcome
 
     async def _branch(self, session: str, branch: str, ref: str, theirs: Oid, outcome: Outcome) -> None:
@@ -136,8 +138,22 @@ class Converging:
             await self._merge(session, branch, theirs, left)
             outcome.merged.append(branch)
 
+    def _tag(self, session: str, ref: str, theirs: Oid) -> None:
+        ours = self.database.backend.refs(ref).get(ref)
+        if ours is None:
+            self.database.backend.write({}, [RefUpdate(ref, None, theirs)])
+        elif ours == theirs:
+            return
+        elif _is_same_change(self.database, ours, theirs):
+            self._follow(session, ref, ours, theirs)
+        else:
+            raise NameTaken(
+                f"{ref} stands for {ours[:12]} here and for {theirs[:12]} in {self.remote}, and tags do not "
+                f"move: delete one of them, or give it another name"
+            )
+
     def _follow(self, session: str, ref: str, ours: Oid, theirs: Oid) -> None:
-        """Go on from a history that was rewritten there, and holds every change of ours."""
+        """Go on from a history that was rewritten here or there, and holds every change of ours."""
         staged = Staging(self.database)
         when = self.resources.clock.now()
         text = f"follow {self.remote}, whose history was rewritten"
@@ -208,17 +224,6 @@ def _join_ledger(database: Database, session: str, theirs: Oid) -> bool:
     is_news = ledger.merge(theirs)
     ledger.write()
     return is_news
-
-
-def _tag(database: Database, ref: str, theirs: Oid, remote: str) -> None:
-    ours = database.backend.refs(ref).get(ref)
-    if ours is None:
-        database.backend.write({}, [RefUpdate(ref, None, theirs)])
-    elif ours != theirs and not _is_same_change(database, ours, theirs):
-        raise NameTaken(
-            f"{ref} stands for {ours[:12]} here and for {theirs[:12]} in {remote}, and tags do not move: "
-            f"delete one of them, or give it another name"
-        )
 
 
 def _is_same_change(database: Database, ours: Oid, theirs: Oid) -> bool:

@@ -42,7 +42,7 @@ from .converge import Converging, SyncConflict
 from .remote import Move, Remote, changed, open_remote, tracking_ref
 from .stores import whole_names
 
-_ATTEMPTS = 12
+_ATTEMPTS = 25
 _REFUSED = 3  # pushes in a row that were refused although nobody moved anything
 _PAUSE = 0.05
 _AT_ONCE = 1_000  # refs of one push: a command line has an end

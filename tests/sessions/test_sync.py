@@ -90,6 +90,7 @@ async def alike(*machines: Machine) -> None:
         report = await machine.sync()
         assert (report.made, report.forwarded, report.merged, report.pushed) == ([], [], [], [])
         assert machine.refs() == machines[0].refs()
+        assert machine.refs("refs/tags/") == machines[0].refs("refs/tags/")
         for session in await machine.store.list_sessions():
             checked = verify_history(machine.store.database, session)
             assert checked.ok, checked
@@ -287,8 +288,11 @@ async def test_a_compaction_here_meets_what_was_done_there(pair: tuple[Machine, 
         await a.turn(f"o{number}")
     await a.sync()
     await b.sync()
+    await a.branches.tag("s/main", "fifth")
+    await a.sync()
+    await b.sync()
     session = await a.store.open("s")
-    assert session.context.compact(keep_commits=1) > 0
+    assert session.context.compact(keep_commits=1) > 0  # it makes the tagged commit anew
     await a.turn("o6")
     await b.turn("o7")
     await alike(a, b)
@@ -435,6 +439,7 @@ async def test_a_tag_that_stands_elsewhere_is_named(pair: tuple[Machine, Machine
     await a.sync()
     report = await b.sync()
     assert [(name, type(error)) for _, name, error in report.failed] == [("done", NameTaken)]
+    assert "refs/heads/s/main" in report.pushed  # which holds no branch up
 
 
 async def test_only_the_sessions_that_are_asked_for_travel(
