@@ -20,7 +20,7 @@ TIMES = st.sampled_from([f"2026-01-0{day}T00:00:00+00:00" for day in (1, 2, 3)])
 
 @st.composite
 def entries(draw: st.DrawFn, action_id: str = "a") -> LedgerEntry:
-    status = draw(st.sampled_from(["pending", "failed", "dispatched"]))
+    status = draw(st.sampled_from(["pending", "failed", "parked", "dispatched"]))
     errors = st.sampled_from(["no route", "interrupted"])
     return LedgerEntry(
         action_id,
@@ -34,6 +34,7 @@ def entries(draw: st.DrawFn, action_id: str = "a") -> LedgerEntry:
         changes=draw(st.integers(0, 4)),
         refused=tuple(sorted(draw(st.sets(st.sampled_from(["x", "y", "z"]))))),
         rearmed=draw(st.integers(0, 2)),
+        armed=draw(st.integers(0, 2)),
     )
 
 
@@ -58,9 +59,9 @@ def test_what_was_delivered_stays_so_and_counts_only_grow(one: LedgerEntry, two:
     both = joined(one, two)
     assert both is not None
     assert (both.status == "dispatched") == ("dispatched" in (one.status, two.status))
-    if both.status == "pending" and "failed" in (one.status, two.status):
-        failed, other = (one, two) if one.status == "failed" else (two, one)
-        assert other.rearmed > failed.rearmed  # somebody said so after the failure
+    for stopped, other in ((one, two), (two, one)):
+        if both.status == "pending" and stopped.status in ("failed", "parked"):
+            assert other.rearmed > stopped.rearmed  # somebody said so after the failure
     assert both.attempts == max(one.attempts, two.attempts)
     assert both.changes == max(one.changes, two.changes)
     assert set(both.refused) == {*one.refused, *two.refused}
