@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ._context.context import Context
     from ._context.view import View
-    from .agents import Agent, create_agent
-    from .agents import step as step
+    from .agents import Agent, create_agent, step
     from .artifacts import Artifact
     from .branching import BranchStore as BranchStore
     from .budget import Budget, BudgetTracker, RunOutcome, RunStats
@@ -97,6 +96,7 @@ __all__ = [
     "get_logger",
     "produce",
     "register_type",
+    "step",
     "tool",
 ]
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
 from pydantic import BaseModel
+from typing_extensions import TypeVar
 
 from ._context.context import Context
 from ._context.working_copy import Scope, current_scope, entered
@@ -18,7 +19,7 @@ from .consume import BaseConsume, Consume
 from .effects import Effects
 from .events import Event
 from .operations import Patch
-from .produce import Errors, Function, Inputs, Produce, ProduceCall, Types, as_types, produce
+from .produce import Errors, Inputs, Produce, ProduceCall, Types, as_types, produce
 from .triggers import Condition, Trigger
 
 __all__ = ["Agent", "create_agent", "step"]
@@ -162,13 +163,15 @@ def create_agent(
 # -- `@step`: an agent with its consumes and one produce, made of one function --
 
 
+T = TypeVar("T", bound=BaseModel, default=Any)
+
 Consumes = type[BaseModel] | BaseConsume | Iterable[type[BaseModel] | BaseConsume]
 
 
 def step(
     *,
     produces: Types,
-    consumes: Consumes,
+    consumes: type[T] | BaseConsume | Iterable[type[BaseModel] | BaseConsume],
     name: str | None = None,
     condition: Condition | None = None,
     also_creates: Types | None = None,
@@ -182,24 +185,26 @@ def step(
     backoff: float = 0.5,
     jitter: float = 0.0,
     aliases: Sequence[str] = (),
-) -> Callable[[Function], Agent]:
+) -> Callable[[Callable[[ProduceCall[T]], Any]], Agent]:
     """Make an agent of a sync or async function of one argument, the call.
 
     `produces` is a type or several; `consumes` a type, several, or ready consumes. `condition` is on
-    the artifacts of the types among `consumes`. The agent is called as the function unless `name` is
-    given; the rest is as in `create_agent` and `@produce`. Raises `ValueError` and `TypeError` for
-    what makes no agent.
+    the artifacts of the types among `consumes`. Where that is one type, the type checker holds the
+    argument of the function against it (`ProduceCall[Order]`). The agent is called as the function
+    unless `name` is given; the rest is as in `create_agent` and `@produce`. Raises `ValueError` and
+    `TypeError` for what makes no agent.
     """
     kinds = as_types(produces)
     if not kinds:
         raise ValueError("@step produces nothing: name a type in produces")
     parts = _consumes(consumes, condition)
+    wanted: Any = reacts_to  # the type of the call follows from `consumes` here
 
-    def decorate(function: Function) -> Agent:
+    def decorate(function: Callable[[ProduceCall[T]], Any]) -> Agent:
         made = produce(
             kinds[0],
             also_creates=(*kinds[1:], *as_types(also_creates)),
-            reacts_to=reacts_to,
+            reacts_to=wanted,
             retries=retries,
             retry_on=retry_on,
             backoff=backoff,

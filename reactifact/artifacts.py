@@ -9,9 +9,10 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, Generic, NamedTuple, Protocol, cast
 
 from pydantic import BaseModel
+from typing_extensions import TypeVar
 
 from ._store import canonical
 from ._store.layout import Meta
@@ -27,7 +28,7 @@ __all__ = ["Artifact"]
 # -- an artifact: a model under an id, with a version and a history --
 
 
-M = TypeVar("M", bound=BaseModel)
+M = TypeVar("M", bound=BaseModel, default=Any)
 
 
 class Source(Protocol):

@@ -404,3 +404,6 @@ class BranchStore:
     async def aclose(self) -> None:
         """Give back files and descriptors."""
         await in_thread(self.database.backend.close)
+
+    def __repr__(self) -> str:
+        return f"BranchStore({self.database.backend.location!r})"

@@ -101,6 +101,9 @@ class FileBackend(CheckpointBackend):
             except FileNotFoundError:
                 return None
 
+    def __repr__(self) -> str:
+        return f"FileBackend({self._location!r})"
+
 
 class SQLiteBackend(CheckpointBackend):
     """One row in the SQLite file at `path`, which is made if there is none; its folder must exist.
@@ -134,6 +137,9 @@ class SQLiteBackend(CheckpointBackend):
         if row is None:
             raise _nothing_saved(self._file.location)
         return _dictionary(row[0], self._file.location)
+
+    def __repr__(self) -> str:
+        return f"SQLiteBackend({self._file.location!r})"
 
 
 def _nothing_saved(location: str) -> NoCheckpoint:

@@ -152,6 +152,13 @@ class Consume(BaseConsume):
         """Return a consume that wakes when all parts that an artifact announced are there: `AllOfConsume`."""
         return AllOfConsume(part, announced_by=announced_by, key=key, expected=expected, deadline=deadline)
 
+    def __repr__(self) -> str:
+        kind = self.artifact_type.__name__ if self.artifact_type is not None else "?"
+        extra = (", condition=..." if self.condition is not None else "") + (
+            "" if self.wakes else ", wakes=False"
+        )
+        return f"{type(self).__name__}({kind}{extra})"
+
 
 class _Wakes(Consume):
     """Wakes, which are looked at one by one."""

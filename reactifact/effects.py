@@ -6,6 +6,8 @@ Owns the planning of operations and `Handle`. Nothing here changes a context or 
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
@@ -111,6 +113,9 @@ class Effects:
     def update(self, artifact: Artifact[Any] | Target, **fields: Any) -> None:
         """Plan new values for some fields, on top of what this execution has planned already.
 
+        Python's types cannot derive these keywords from the class of the artifact, so a type checker lets
+        every name pass here; `edit` says the same so that it is checked.
+
         Raises `ValueError` naming a field that does not exist or does not validate, `LookupError`
         when there is no such artifact.
         """
@@ -127,6 +132,22 @@ class Effects:
         new_data = with_fields(current, fields)
         self.add(Update(artifact_id, new_data))
         self._planned[artifact_id] = new_data
+
+    @contextmanager
+    def edit(self, artifact: Artifact[M]) -> Iterator[M]:
+        """Plan what the block changes in a copy of the data, as one update; nothing for no change.
+
+        `with effects.edit(order) as data: data.status = "paid"`: the type checker knows the fields of
+        `data` and what they hold. Nothing is planned when the block raises. Raises as `update` does,
+        and what pydantic raises for a model that is frozen: give that one to `update`.
+        """
+        planned = self._planned.get(artifact.id)
+        current = planned if isinstance(planned, type(artifact.data)) else artifact.data
+        draft = current.model_copy(deep=True)
+        yield draft
+        changed = {name: new for name, (_, new) in _changes(current, draft).items()}
+        if changed:
+            self.update(artifact, **changed)
 
     def follow(self, artifact_id: str, view: WorkingCopy, after: BaseModel) -> None:
         """Let the planned updates of an artifact keep what a direct change is about to change.
@@ -322,6 +343,9 @@ class Effects:
         """Return what is planned as a patch."""
         return Patch(self.operations)
 
+    def __repr__(self) -> str:
+        return f"Effects({len(self.operations)} planned: {self.operations!r})"
+
 
 def _in_utc(moment: datetime, key: str) -> datetime:
     if moment.tzinfo is None:
@@ -334,7 +358,8 @@ def _in_utc(moment: datetime, key: str) -> datetime:
 
 def _changes(before: BaseModel, after: BaseModel) -> dict[str, tuple[Any, Any]]:
     """Return the old and the new value of every field in which two models of a type differ."""
-    pairs = {name: (getattr(before, name), getattr(after, name)) for name in type(after).model_fields}
+    names = [*type(after).model_fields, *(after.model_extra or {})]
+    pairs = {name: (getattr(before, name, None), getattr(after, name)) for name in names}
     return {name: (old, new) for name, (old, new) in pairs.items() if old != new}
 
 

@@ -181,6 +181,10 @@ class UnreadablePayload(ReactifactError, ValueError):
     """A stored payload does not fit its model (any more), and no migrate hook made it fit."""
 
 
+class WrongType(ReactifactError, TypeError):
+    """An artifact is of another type than the one that was asked for."""
+
+
 class TypeNotFoundError(ReactifactError, LookupError):
     """A type id for which this process has no model; the data stays as it is in the store."""
 

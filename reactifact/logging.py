@@ -82,6 +82,9 @@ class bind:  # noqa: N801 - reads as the verb of a with statement; a generator c
     def __exit__(self, *_: object) -> None:
         _bound.reset(self._tokens.pop())
 
+    def __repr__(self) -> str:
+        return f"bind({', '.join(f'{name}={value!r}' for name, value in self._fields.items())})"
+
 
 def current_context() -> Mapping[str, Any]:
     """Return the fields that are bound here (read-only); an empty mapping outside of any `bind`."""
@@ -112,6 +115,9 @@ class ContextFilter(logging.Filter):
         for name, value in _bound.get().items():
             record.__dict__.setdefault(name, value)
         return True
+
+    def __repr__(self) -> str:
+        return "ContextFilter()"
 
 
 def install_context_filter(*handlers: logging.Handler) -> Callable[[], None]:
@@ -179,6 +185,9 @@ class JSONFormatter(logging.Formatter):
         except (TypeError, ValueError, RecursionError):
             return _dumps({name: _plain(value) for name, value in line.items()})
 
+    def __repr__(self) -> str:
+        return "JSONFormatter()"
+
 
 def _dumps(value: Any) -> str:
     return json.dumps(value, default=str, allow_nan=False)
@@ -209,6 +218,9 @@ class HumanFormatter(logging.Formatter):
         text = f"{record.asctime} {record.levelname} {record.name}: {record.message}"
         fields = " ".join(f"{name}={_readable(value)}" for name, value in fields_of(record).items())
         return f"{text} [{fields}]" if fields else text
+
+    def __repr__(self) -> str:
+        return "HumanFormatter()"
 
 
 def _readable(value: Any) -> str:

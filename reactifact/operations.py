@@ -52,6 +52,9 @@ class Operation:
         """Return the operation as plain JSON types."""
         raise TypeError(f"{type(self).__name__} is not an operation that can be stored")
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
 
 @dataclass
 class Create(Operation):

@@ -304,3 +304,6 @@ class RetryingDispatcher:
                     add_note(error, f"tried {attempt} times")
                     raise
                 await context.resources.clock.sleep(self._backoff.wait(attempt, self._random))
+
+    def __repr__(self) -> str:
+        return f"RetryingDispatcher({self._dispatch!r}, attempts={self._attempts})"

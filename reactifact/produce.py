@@ -10,10 +10,11 @@ import inspect
 import random
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, overload
 
 from anyio.lowlevel import checkpoint_if_cancelled
 from pydantic import BaseModel
+from typing_extensions import TypeVar
 
 from ._context.context import Context
 from ._context.working_copy import current_scope
@@ -198,11 +199,13 @@ def _savepoint(context: Context, effects: Effects, inputs: Sequence[Any]) -> Cal
 # -- what an agent does: `Produce`, the `@produce` decorator and the call they are handed --
 
 
-M = TypeVar("M", bound=BaseModel)
+M = TypeVar("M", bound=BaseModel, default=Any)
+K = TypeVar("K", bound=BaseModel, default=Any)
 T = TypeVar("T")
+T_co = TypeVar("T_co", bound=BaseModel | None, covariant=True, default=Any | None)
 
 Types = type[BaseModel] | Iterable[type[BaseModel]]
-Function = Callable[["ProduceCall"], Any]
+Function = Callable[["ProduceCall[Any]"], Any]
 
 
 def _required_effects() -> Effects:
@@ -214,14 +217,42 @@ def _required_effects() -> Effects:
     return effects
 
 
+if TYPE_CHECKING:
+
+    class _Trigger:
+        """The type of `ProduceCall.trigger`, which follows from the type argument of the call."""
+
+        @overload
+        def __get__(self, call: ProduceCall[K], owner: type | None = None) -> Artifact[K]: ...
+        @overload
+        def __get__(self, call: ProduceCall[K | None], owner: type | None = None) -> Artifact[K] | None: ...
+        def __get__(self, call: ProduceCall[Any], owner: type | None = None) -> Any: ...
+
+
 @dataclass(frozen=True)
-class ProduceCall:
-    """What a produce is handed: the context, the agent's inputs, the event and its artifact."""
+class ProduceCall(Generic[T_co]):
+    """What a produce is handed: the context, the agent's inputs, the event and its artifact.
+
+    `ProduceCall[Order]` says that an `Order` triggers the produce: `trigger` is an `Artifact[Order]`
+    then. Without a type argument, or with `ProduceCall[Order | None]`, it may be `None`, as it is for a
+    deletion. The argument is for the type checker alone; `reacts_to` is what decides.
+    """
 
     context: Context
     inputs: Sequence[Artifact[Any]]
     event: Event | None
-    trigger: Artifact[Any] | None
+    if TYPE_CHECKING:
+        trigger = _Trigger()
+
+        def __init__(
+            self,
+            context: Context,
+            inputs: Sequence[Artifact[Any]],
+            event: Event | None,
+            trigger: Artifact[Any] | None,
+        ) -> None: ...
+    else:
+        trigger: Artifact[Any] | None
 
     @property
     def effects(self) -> Effects:
@@ -332,7 +363,7 @@ class Produce(Generic[M]):
         """The effects of the running execution. Raises `RuntimeError` outside of a run."""
         return _required_effects()
 
-    async def produce(self, call: ProduceCall) -> Any:
+    async def produce(self, call: ProduceCall[Any]) -> Any:
         """Do the work; override this. A bare produce does nothing."""
 
     def accepts(self, event: Event | None, trigger: Artifact[Any] | None) -> bool:
@@ -347,7 +378,7 @@ class Produce(Generic[M]):
         """Return how the produce is tried again. Raises `ValueError` and `TypeError`."""
         return Retries.checked(self.name, self.retries, self.retry_on, self.backoff, self.jitter)
 
-    async def run(self, call: ProduceCall) -> None:
+    async def run(self, call: ProduceCall[Any]) -> None:
         """Run the produce and plan what it returns: a model, models, or a patch."""
         effects = _required_effects()
         if not self.retries:
@@ -358,6 +389,10 @@ class Produce(Generic[M]):
             plan_result(effects, await self.produce(call))
 
         await run_with_retries(once, self.retry_policy(), call.context, effects, call.inputs)
+
+    def __repr__(self) -> str:
+        creates = ", ".join(kind.__name__ for kind in self.creates)
+        return f"{type(self).__name__}({self.name!r}, creates {creates})"
 
 
 def plan_result(effects: Effects, result: Any) -> None:
@@ -386,7 +421,7 @@ class FunctionProduce(Produce[Any]):
         self.name = getattr(function, "__name__", "produce")
         self.__doc__ = function.__doc__
 
-    async def produce(self, call: ProduceCall) -> Any:
+    async def produce(self, call: ProduceCall[Any]) -> Any:
         """Call the function."""
         result = self.function(call)
         return await result if isinstance(result, Awaitable) else result
@@ -396,18 +431,19 @@ def produce(
     artifact_type: type[BaseModel],
     *,
     also_creates: Types | None = None,
-    reacts_to: Types | None = None,
+    reacts_to: type[K] | Iterable[type[BaseModel]] | None = None,
     retries: int = 0,
     retry_on: Errors = (Exception,),
     backoff: float = 0.5,
     jitter: float = 0.0,
-) -> Callable[[Function], FunctionProduce]:
+) -> Callable[[Callable[[ProduceCall[K]], Any]], FunctionProduce]:
     """Make a produce of a sync or async function of one argument, the call.
 
-    `retries`, `retry_on`, `backoff` and `jitter` are as in `Produce`.
+    Where `reacts_to` is one type, the type checker holds the argument of the function against it
+    (`ProduceCall[Order]`). `retries`, `retry_on`, `backoff` and `jitter` are as in `Produce`.
     """
 
-    def decorate(function: Function) -> FunctionProduce:
+    def decorate(function: Callable[[ProduceCall[K]], Any]) -> FunctionProduce:
         if not callable(function):
             raise TypeError(f"@produce decorates a function, not {type(function).__name__}")
         try:

@@ -159,6 +159,9 @@ class FakeLLM(LLMProvider):
             yield LLMResponseChunk(word)
         yield LLMResponseChunk(last, response.finish_reason, response.usage or None)
 
+    def __repr__(self) -> str:
+        return f"FakeLLM({len(self.requests)} requests so far)"
+
 
 def _in_order(answers: list[Reply]) -> Callable[[LLMRequest], Reply]:
     given = 0
@@ -197,3 +200,6 @@ class FakeEmbedder(EmbeddingProvider):
         raw = [(word + 0.5) / 2**31 - 1 for word in words]
         length = math.hypot(*raw)
         return [number / length for number in raw]
+
+    def __repr__(self) -> str:
+        return f"FakeEmbedder(dim={self.dim})"

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 from .clock import SYSTEM_CLOCK, Clock
 
@@ -194,6 +194,10 @@ class RuntimeResources:
         self._typed[key] = value
         return value
 
+    @overload
+    def get(self, key: ResourceKey[T]) -> T | None: ...
+    @overload
+    def get(self, key: Any) -> Any: ...
     def get(self, key: Any) -> Any:
         """Return the resource under a name, a type or a key, or `None`."""
         if isinstance(key, str):
@@ -204,6 +208,10 @@ class RuntimeResources:
             return getattr(self, key) if key in _OF_THE_TURN else self.__dict__.get(key)
         return self._typed.get(key)
 
+    @overload
+    def require(self, key: ResourceKey[T]) -> T: ...
+    @overload
+    def require(self, key: Any) -> Any: ...
     def require(self, key: Any) -> Any:
         """Return the resource under a key. Raises `LookupError` naming it when there is none."""
         if not self.has(key):
@@ -242,6 +250,12 @@ class RuntimeResources:
         """Return an async context manager that makes resources and closes them on exit."""
         return ResourceScope(factory)
 
+    def __repr__(self) -> str:
+        named = {name: value for name, value in vars(self).items() if not name.startswith("_")}
+        named |= {**named.pop("additional"), **{str(key): value for key, value in self._typed.items()}}
+        shown = [name for name, value in named.items() if value is not None and name != "trace_truncate"]
+        return f"RuntimeResources({', '.join(shown)})"
+
 
 async def _close(resource: Any) -> None:
     close = getattr(resource, "aclose", None) or getattr(resource, "close", None)
@@ -272,3 +286,6 @@ class ResourceScope:
     ) -> None:
         if self._resources is not None:
             await self._resources.aclose()
+
+    def __repr__(self) -> str:
+        return f"ResourceScope({self._factory!r})"

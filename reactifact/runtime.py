@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 import threading
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import (
     AbstractContextManager,
     AsyncExitStack,
@@ -18,6 +18,7 @@ from contextlib import (
     nullcontext,
 )
 from functools import partial
+from types import TracebackType
 from typing import Any
 
 import anyio
@@ -60,7 +61,7 @@ CLOSING_SECONDS = 5.0
 _END = "stream_end"
 
 
-class TurnStream(AsyncIterator[ProgressEvent]):
+class TurnStream(AsyncGenerator[ProgressEvent, None]):
     """What happens in one turn: its start, its announcements and its end. The turn runs beside the reader.
 
     `aclose` cancels the turn and waits for it. A reader that goes away without it (a `break`, an error in
@@ -85,9 +86,6 @@ class TurnStream(AsyncIterator[ProgressEvent]):
         self._is_over = False
         self._thread = threading.get_ident()
 
-    def __aiter__(self) -> TurnStream:
-        return self
-
     async def __anext__(self) -> ProgressEvent:
         """Return the next event. Raises the turn's error in place of its end."""
         if self._is_over:
@@ -107,6 +105,18 @@ class TurnStream(AsyncIterator[ProgressEvent]):
         (stats,) = self._stats
         data = {"outcome": stats.outcome, "runs": stats.runs, "duration": stats.duration}
         return ProgressEvent("run_end", data=data)
+
+    async def asend(self, value: None) -> ProgressEvent:
+        """Return the next event, as `anext` does; a turn takes nothing that is sent to it."""
+        return await self.__anext__()
+
+    async def athrow(
+        self, kind: Any, error: BaseException | object = None, traceback: TracebackType | None = None, /
+    ) -> ProgressEvent:
+        """Close the stream, and raise the error that was thrown into it."""
+        await self.aclose()
+        raised = error if isinstance(error, BaseException) else kind() if isinstance(kind, type) else kind
+        raise raised if traceback is None else raised.with_traceback(traceback)
 
     async def _next(self, queue: EventQueue) -> ProgressEvent:
         if self._background is None:
@@ -134,6 +144,9 @@ class TurnStream(AsyncIterator[ProgressEvent]):
             if background is not None and threading.get_ident() == self._thread and is_on_loop():
                 background.cancel()
                 self._leave(background)
+
+    def __repr__(self) -> str:
+        return f"TurnStream({self._context!r}, {'over' if self._is_over else 'open'})"
 
 
 def _run(
@@ -467,6 +480,10 @@ class Runtime(Wiring):
             text = told(error)
             log.error("a turn that was cut could not be saved", extra={"error": text})
             add_note(cut, f"the turn was cut and could not be saved: {text}")
+
+    def __repr__(self) -> str:
+        agents = ", ".join(agent.name for agent in self.agents)
+        return f"Runtime({self.context!r}, agents: {agents or 'none'})"
 
 
 @contextmanager

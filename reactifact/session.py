@@ -430,3 +430,6 @@ class SessionStore:
     async def aclose(self) -> None:
         """Give back files and descriptors."""
         await in_thread(self.database.backend.close)
+
+    def __repr__(self) -> str:
+        return f"SessionStore({self.database.backend.location!r})"

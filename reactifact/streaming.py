@@ -359,6 +359,9 @@ class EventQueue:
                 with self._lock:
                     self._waiters.remove(waiter)
 
+    def __repr__(self) -> str:
+        return f"EventQueue({self.qsize()} of {self.maxsize} events)"
+
 
 class EventHub:
     """Hands each event to all subscribers. `maxsize` bounds each of their queues, in events."""
@@ -388,3 +391,6 @@ class EventHub:
         """Put an event into every subscriber's queue."""
         for queue in self._queues:
             queue.put_nowait(event)
+
+    def __repr__(self) -> str:
+        return f"EventHub({len(self._queues)} subscribers)"

@@ -68,7 +68,7 @@ def test_the_other_options_are_those_of_agents_and_produces() -> None:
 
 def test_it_is_an_attribute_of_the_package_beside_the_pinned_names() -> None:
     assert reactifact.step is step
-    assert "step" not in reactifact.__all__
+    assert "step" in reactifact.__all__
 
 
 @pytest.mark.parametrize(

@@ -613,3 +613,33 @@ async def test_a_turn_delivers_a_wake_that_is_due_and_an_agent_reacts() -> None:
     assert woken == [("remind:1", {"n": 1})]
     assert await runtime.arun() == 0
     assert live(context, "action:other:1").data.status == "dispatched"
+
+
+def test_edit_plans_what_the_block_changed() -> None:
+    context, effects = planned()
+    note = context.get("n", Note)
+    assert note is not None
+    with effects.edit(note) as data:
+        data.count = 5
+    assert effects.operations == [Update("n", Note(text="a", count=5))]
+    assert note.data.count == 1  # the copy was changed, not the artifact
+    with effects.edit(note) as data:  # on top of what is planned
+        assert data.count == 5
+        data.text = "b"
+    assert effects.operations[-1] == Update("n", Note(text="b", count=5))
+
+
+def test_edit_plans_nothing_for_no_change_or_an_error() -> None:
+    context, effects = planned()
+    note = context.get("n", Note)
+    assert note is not None
+    with effects.edit(note):
+        pass
+    with pytest.raises(ZeroDivisionError), effects.edit(note) as data:
+        data.count = 1 // 0
+    with pytest.raises(ValueError, match="count"), effects.edit(note) as data:
+        data.count = "many"  # type: ignore[assignment]
+    assert effects.is_empty()
+    effects.delete(note)
+    with pytest.raises(LookupError, match="'n'"), effects.edit(note) as data:
+        data.count = 7

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from reactifact import Agent, Consume, EventType, ProduceCall, create_agent, produce
 
-from .models import Finding, Limit, Spending
+from .models import Finding, Limit, Policy, Spending, Transaction
 
 POLICY = "policy"
 CHARGED_TO = "charged_to"
@@ -16,12 +16,11 @@ CHARGED_TO = "charged_to"
 
 
 @produce(Spending)
-async def add_up(call: ProduceCall) -> None:
+async def add_up(call: ProduceCall[Limit | Spending]) -> None:
     """Add up one department: the one whose limit is new, or whose sum is stale."""
-    assert call.trigger is not None
     department = call.trigger.data.department
     charged = call.context.incoming(f"limit:{department}", CHARGED_TO)
-    transactions = [call.context.get(relation.source_id) for relation in charged]
+    transactions = [call.context.get(relation.source_id, Transaction) for relation in charged]
     found = [transaction for transaction in transactions if transaction is not None]
     total = Spending(
         department=department,
@@ -34,12 +33,12 @@ async def add_up(call: ProduceCall) -> None:
 
 
 @produce(Finding)
-async def judge(call: ProduceCall) -> None:
+async def judge(call: ProduceCall[Spending | Finding]) -> None:
     """Hold one department's spending against its budget and the policy."""
-    assert call.trigger is not None
     department = call.trigger.data.department
-    spending, limit = call.context.get(f"spending:{department}"), call.context.get(f"limit:{department}")
-    policy = call.context.get(POLICY)
+    spending = call.context.get(f"spending:{department}", Spending)
+    limit = call.context.get(f"limit:{department}", Limit)
+    policy = call.context.get(POLICY, Policy)
     assert spending is not None
     assert limit is not None
     assert policy is not None

@@ -29,10 +29,9 @@ class Account(BaseModel):
 
 
 @produce(Account, reacts_to=Payment)
-async def book(call: ProduceCall) -> None:
+async def book(call: ProduceCall[Payment]) -> None:
     """Book a payment. The mistake: a refund is added like everything else."""
-    assert call.trigger is not None
-    known = call.context.get(ACCOUNT)
+    known = call.context.get(ACCOUNT, Account)
     account = Account() if known is None else known.data
     cents = call.trigger.data.cents
     call.effects.upsert(
@@ -47,5 +46,5 @@ def bookkeeper() -> Agent:
 
 def balances(context: Context) -> bool:
     """Tell whether the account's total is that of its entries: what is to hold in every state."""
-    account = context.get(ACCOUNT)
+    account = context.get(ACCOUNT, Account)
     return account is None or account.data.total == sum(account.data.entries)

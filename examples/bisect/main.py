@@ -20,7 +20,7 @@ from reactifact.branching import BranchStore
 from reactifact.checkpoints import InMemoryKVBackend
 from reactifact.errors import NotAStore
 
-from .books import ACCOUNT, Payment, balances, bookkeeper
+from .books import ACCOUNT, Account, Payment, balances, bookkeeper
 
 SESSION = "books"
 CHECK = Path(__file__).with_name("check.sh")
@@ -39,7 +39,7 @@ async def trade(store: SessionStore) -> tuple[int, int]:
         cents = -5_00 if number == REFUND else 10_00 + number
         session.context.create(Payment(cents=cents), id=f"payment:{number}")
         await runtime.arun()
-    account = session.context.get(ACCOUNT)
+    account = session.context.get(ACCOUNT, Account)
     assert account is not None
     return account.data.total, sum(account.data.entries)
 

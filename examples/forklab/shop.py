@@ -37,19 +37,21 @@ CATALOGUE = {
 
 
 @produce(Product, reacts_to=Goal)
-async def raise_what_is_scarce(call: ProduceCall) -> None:
+async def raise_what_is_scarce(call: ProduceCall[Goal]) -> None:
     """Raise the price of what is nearly sold out by a tenth."""
     for product in call.context.list_artifacts(Product):
         if product.data.in_stock < 5:
-            call.effects.update(product, price=product.data.price * 11 // 10)
+            with call.effects.edit(product) as data:
+                data.price = data.price * 11 // 10
 
 
 @produce(Product, reacts_to=Goal)
-async def lower_what_sells_slowly(call: ProduceCall) -> None:
+async def lower_what_sells_slowly(call: ProduceCall[Goal]) -> None:
     """Lower the price of what hardly sells by a fifth."""
     for product in call.context.list_artifacts(Product):
         if product.data.sold_a_week < 5:
-            call.effects.update(product, price=product.data.price * 8 // 10)
+            with call.effects.edit(product) as data:
+                data.price = data.price * 8 // 10
 
 
 def strategies() -> dict[str, Agent]:

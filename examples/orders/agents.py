@@ -14,13 +14,11 @@ NOTIFY = "notify"
 
 
 @produce(Receipt, also_creates=[PendingAction], reacts_to=Order)
-def confirm_order(call: ProduceCall) -> None:
+def confirm_order(call: ProduceCall[Order]) -> None:
     """Write the receipt of an order and plan the mail that brings it to the customer."""
-    artifact = call.trigger
-    assert artifact is not None  # `reacts_to` saw to it
-    order: Order = artifact.data
+    order = call.trigger.data
     receipt = Receipt(order_id=order.order_id, total=order.quantity * order.unit_price, text=_text(order))
-    call.effects.upsert(receipt, id=f"receipt:{order.order_id}").link("receipt-for", artifact)
+    call.effects.upsert(receipt, id=f"receipt:{order.order_id}").link("receipt-for", call.trigger)
     call.effects.act(
         NOTIFY,
         key=f"{NOTIFY}:{order.order_id}",
@@ -34,7 +32,7 @@ def confirm_order(call: ProduceCall) -> None:
 
 
 @produce(Sales, reacts_to=Receipt)
-def add_up(call: ProduceCall) -> None:
+def add_up(call: ProduceCall[Receipt]) -> None:
     """Add up all receipts; several new ones in one generation make one run."""
     receipts = [artifact.data for artifact in call.context.list_artifacts(Receipt)]
     total = sum((receipt.total for receipt in receipts), start=receipts[0].total * 0)

@@ -29,9 +29,8 @@ class Receipt(BaseModel):
 
 
 @produce(Receipt, also_creates=[PendingAction], reacts_to=Order)
-async def process_order(call: ProduceCall) -> None:
+async def process_order(call: ProduceCall[Order]) -> None:
     """Confirm an order: decide on a notification, and write the receipt."""
-    assert call.trigger is not None
     order = call.trigger.data
     call.effects.act("notify", key=f"notify:{order.id}", payload={"to": order.customer})
     text = f"confirmed for {order.customer}" + (f": {order.note}" if order.note else "")

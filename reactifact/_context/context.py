@@ -7,7 +7,7 @@ versions), what branches and merges. The work is done by the modules beside it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 
 import anyio
 from pydantic import BaseModel
@@ -18,7 +18,7 @@ from .._store.ledger import Ledger
 from .._store.object_db import Database
 from ..artifacts import Artifact
 from ..commit import Commit
-from ..errors import ReadOnlyContext, SessionBusy, StoreError
+from ..errors import ReadOnlyContext, SessionBusy, StoreError, WrongType
 from ..events import Event, EventType
 from ..interrupt import PendingAction, PendingQuestion
 from ..merging import MergePreview, Policy
@@ -129,9 +129,23 @@ class Context:
         """
         return self._view().create(data, id, self.commits.origin())
 
-    def get(self, id: str) -> Artifact[Any] | None:
-        """Return a live artifact, or `None`. Raises `ArtifactMutated` after an in-place change."""
-        return self._view().get(id)
+    @overload
+    def get(self, id: str) -> Artifact[Any] | None: ...
+    @overload
+    def get(self, id: str, type: type[M]) -> Artifact[M] | None: ...
+    def get(self, id: str, type: type[BaseModel] | None = None) -> Artifact[Any] | None:
+        """Return a live artifact, or `None`. With `type` it is known to be one of that type.
+
+        Raises `WrongType` where the artifact is neither of `type` nor of a subclass, `ArtifactMutated` after
+        an in-place change.
+        """
+        found = self._view().get(id)
+        if type is not None and found is not None and not isinstance(found.data, type):
+            raise WrongType(
+                f"artifact {id!r} is of type {found.data_type}, not {type.__name__}: ask for that type, or "
+                f"for none, as in context.get({id!r})"
+            )
+        return found
 
     async def preload(self, *wanted: str | type[BaseModel]) -> None:
         """Read artifacts ahead: by id, and all of a model type and its subclasses.
@@ -158,6 +172,10 @@ class Context:
         """Remove an artifact; its relations stay, dangling. Returns whether it was there."""
         return self._view().delete(id, self.commits.origin()) is not None
 
+    @overload
+    def list_artifacts(self, type: None = None) -> list[Artifact[Any]]: ...
+    @overload
+    def list_artifacts(self, type: type[M]) -> list[Artifact[M]]: ...
     def list_artifacts(self, type: type[BaseModel] | None = None) -> list[Artifact[Any]]:
         """Return the live artifacts of a type and its subclasses, in order of creation."""
         return self._view().artifacts(type)
@@ -586,3 +604,7 @@ class Context:
                 f"context.{verb}() was called inside a produce of the same context: an execution "
                 f"sees one snapshot; {verb} outside of the run, or plan effects instead"
             )
+
+    def __repr__(self) -> str:
+        line = self.commits.line
+        return f"Context({f'{line.session}/{line.branch}'!r}, version={self.version})"

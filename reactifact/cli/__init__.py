@@ -20,6 +20,10 @@ from click.shell_completion import shell_complete
 
 from ..errors import ReactifactError
 from ..types.importer import importing_nothing
+from ._shared.naming import STORE_VARIABLE, Verbs
+from ._verbs.edits import compact, delete, fork, init, merge, redo, revert, tag, undo
+from ._verbs.history import bisect, blame, history
+from ._verbs.run import run
 from .audit import audit, verify
 from .branch import branch
 from .by_hand import git_merge, git_setup, git_text, hooks, reject
@@ -48,31 +52,37 @@ def _version() -> str:
         return "(not installed, no version)"  # run from a source folder on the path
 
 
-@click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Verbs, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(_version(), "-V", "--version", prog_name=PROGRAM)
+@click.option("-C", "--store", metavar="STORE", help="The store that the verb is about.")
 @click.pass_context
-def cli(click_context: click.Context) -> None:
-    """Read the state of agents from a store.
+def cli(click_context: click.Context, store: str | None) -> None:
+    """Read the state of agents from a store, and change it where a verb says so.
+
+    \b
+      reactifact VERB [REV] [ARTIFACT]
+
+    The store is named by -C or --store, by the first argument, by REACTIFACT_STORE, or found from the
+    current folder upward: a folder that is a store, or its state.git. REV is SESSION, SESSION/BRANCH, a
+    tag, SESSION/BRANCH@vN, vN, a commit id or a Change-Id (four digits are enough), HEAD, and ~N or ^N
+    after any of these; default: the session written last.
 
     A STORE is the path of a bare git repository, the path of a SQLite file (.db, .sqlite, .sqlite3), or
     the postgresql:// DSN of a PostgreSQL database; where it is only read, also a bundle, the file that
     `bundle` or `export` made. The classes of the artifacts are not needed, and no module that a store
-    names is imported: only what --models, --dispatcher and `graph` are told. Nothing is changed but by
-    `relay`, `retry`, `branch` (save, merge), `reject`, `hooks install`, `export`, `import`, `prune` and
-    `sync`.
+    names is imported: only what --models, --check, --dispatcher, `graph` and `run` are told.
 
     \b
     Exit codes:
       0  done, and what was checked matches
-      1  graph, context, branch, replay, audit, verify, sync: something does not
-         match, is in conflict or is not there
+      1  something does not match, is in conflict, or (graph, context,
+         branch, replay, audit) is not there; docs/cli.md says which verb
       2  wrong arguments, or a store, session or commit that is not there
          or cannot be read
 
     Errors are one line on stderr, a merge conflict has one for each field; wrong arguments come with a
     line of usage. `sessions`, `outbox` and `log --all` go on past a branch that cannot be read, and name
-    it on stderr. Colour is used on a terminal only, and
-    not at all where NO_COLOR is set.
+    it on stderr. Colour and a pager are used on a terminal only, colour not at all where NO_COLOR is set.
     """
     if click_context.invoked_subcommand is None:
         verbs = " | ".join(cli.commands)
@@ -81,6 +91,8 @@ def cli(click_context: click.Context) -> None:
         click.echo(click_context.get_help())
 
 
+for verb in (blame, history, bisect, init, tag, fork, merge, undo, redo, revert, delete, compact, run):
+    cli.add_command(verb)
 for verb in (
     *(log, show, diff, sessions, outbox, context, graph),
     *(relay, retry, branch, replay, audit, verify, bundle, export, import_, prune, sync),
@@ -109,6 +121,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _BROKEN_PIPE
         say_error(error)
         return FAILED
+
+
+def git_main() -> int:
+    """Run as `git reactifact ...`: the store is the repository that git is pointed at."""
+    if not os.environ.get(STORE_VARIABLE) and os.environ.get("GIT_DIR"):
+        os.environ[STORE_VARIABLE] = os.environ["GIT_DIR"]
+    return main()
 
 
 def _run(arguments: list[str]) -> int:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import click
 
-from .._store._history.revset import find_head
+from .._store._history.revset import Head, find_head, parse_head
 from .._store.names import plain
+from .._store.object_db import Database
 from ..audit.checking import verify_report
 from ..audit.report import report_from_json, report_of, report_to_json, report_to_markdown
 from ..errors import ReactifactError, UnknownRevision
 from ..replay.state import view_of
+from ._shared.completion import complete_artifact, complete_rev
 from .common import (
     backend_option,
+    chosen_head,
     counted,
     find_models,
     line,
@@ -28,9 +31,9 @@ DIFFERS = 1
 
 
 @click.command(short_help="Report what an artifact rests on.")
-@click.argument("path", metavar="STORE")
-@click.argument("session")
-@click.argument("artifact")
+@click.argument("path", metavar="[STORE]")
+@click.argument("session", metavar="[REV]", shell_complete=complete_rev)
+@click.argument("artifact", metavar="ARTIFACT", required=False, shell_complete=complete_artifact)
 @click.option("--branch", help="The branch, by its name alone; default: main.")
 @click.option("--version", type=click.IntRange(min=0), help="The version; default: the newest state.")
 @click.option(
@@ -51,7 +54,7 @@ def audit(
     click_context: click.Context,
     path: str,
     session: str,
-    artifact: str,
+    artifact: str | None,
     branch: str | None,
     version: int | None,
     relations: tuple[str, ...],
@@ -60,17 +63,18 @@ def audit(
     backend: str,
     models: tuple[str, ...],
 ) -> None:
-    """Print what ARTIFACT of SESSION rests on: all that its relations lead to.
+    """Print what ARTIFACT rests on: all that its relations lead to. REV is SESSION[/BRANCH].
 
     Each artifact comes with its hashes, the commit and the agent that wrote it, the version of the
     agent's code, what it reacted to and read, the model calls behind it, and, of a fact that was put
     there directly, who did. STORE may be a bundle. Exit code 1 for a session, branch, version or artifact
     that is not there, 2 for a store that is not there.
     """
+    rev, artifact = (None, session) if artifact is None else (session, artifact)
     find = find_models(models)
     with stored_at(path, backend, read_only=True) as database:
         try:
-            view = view_of(database, find_head(database, session, branch), version, find)
+            view = view_of(database, _head(database, rev, branch), version, find)
             if view.working.state.stored(artifact) is None:
                 place = f"{view.line.session}/{view.line.branch}"
                 raise UnknownRevision(
@@ -88,8 +92,20 @@ def audit(
             line(text)
 
 
+def _head(database: Database, rev: str | None, branch: str | None) -> Head:
+    """Return the branch of a session, or that `SESSION/BRANCH` names; without `rev` the one written last."""
+    if rev is None:
+        return chosen_head(database, None, None, branch)
+    try:
+        return find_head(database, rev, branch)
+    except UnknownRevision:
+        if branch is not None or "/" not in rev:
+            raise
+        return parse_head(database, rev)
+
+
 @click.command(short_help="Check an audit report against a store.")
-@click.argument("path", metavar="STORE")
+@click.argument("path", metavar="[STORE]")
 @click.argument("report", metavar="REPORT.json", type=click.Path(exists=True, dir_okay=False))
 @backend_option
 @models_option

@@ -19,7 +19,17 @@ from .._store.names import plain
 from ..branching import BranchStore
 from ..errors import ReactifactError, StoreError
 from ..threads import in_thread
-from .common import backend_option, find_models, line, models_option, say_error, stored_at
+from ._shared.completion import complete_session
+from .common import (
+    backend_option,
+    find_models,
+    json_option,
+    line,
+    models_option,
+    print_json,
+    say_error,
+    stored_at,
+)
 
 NOT_DONE = 1
 VERBS = ("list", "save", "rename", "merge", "undo", "redo", "revert")
@@ -32,8 +42,8 @@ class MissingBranch(StoreError, LookupError):
 
 
 @click.command(short_help="List, save, rename, merge branches; undo, redo, revert.")
-@click.argument("path", metavar="STORE")
-@click.argument("session")
+@click.argument("path", metavar="[STORE]")
+@click.argument("session", metavar="SESSION", shell_complete=complete_session)
 @click.argument("verb", type=click.Choice(VERBS), metavar="|".join(VERBS))
 @click.argument("name", required=False)
 @click.option("--into", help="merge, revert: the branch that is written; default: main.")
@@ -46,6 +56,7 @@ class MissingBranch(StoreError, LookupError):
 )
 @backend_option
 @models_option
+@json_option
 @click.pass_context
 def branch(
     click_context: click.Context,
@@ -58,6 +69,7 @@ def branch(
     saved_as: str | None,
     backend: str,
     models: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """List the branches of SESSION, save its state as NAME, merge two of them, take back what was done.
 
@@ -75,6 +87,10 @@ def branch(
     compared as stored, and merge functions are known only of the modules that --models names. Exit
     code 1, and nothing is written, for a store, session or branch that is not there and for a
     conflict.
+
+    \b
+    --json: {what, session, verb, lines: [text]}
+    lines: what is printed for people, a branch or a sentence each.
     """
     find_models(models)
     work = _work(verb, session, name, into, source, saved_as)
@@ -84,6 +100,9 @@ def branch(
     except ReactifactError as error:
         say_error(error)
         click_context.exit(NOT_DONE)
+    if as_json:
+        print_json({"session": session, "verb": verb, "lines": report})
+        return
     for text in report:
         line(text)
 

@@ -15,13 +15,14 @@ from .._store._backends.git.backend import GitBackend
 from .._store._history.adoption import Refused
 from .._store.names import plain, plain_lines
 from .._store.object_db import Database
+from ._shared.naming import Verbs
 from .common import backend_option, chosen_head, find_models, line, models_option, stored_at, to_stderr
 
 NOT_DONE = 1
 
 
 @click.command(short_help="Set a commit made with git aside and go back.")
-@click.argument("path", metavar="STORE")
+@click.argument("path", metavar="[STORE]")
 @click.argument("name", metavar="SESSION[/BRANCH]")
 @backend_option
 def reject(path: str, name: str, backend: str) -> None:
@@ -36,13 +37,13 @@ def reject(path: str, name: str, backend: str) -> None:
     line(plain(f"{head.name}: {done.commit[:12]} is kept as {done.kept}, back at {done.back_to[:12]}"))
 
 
-@click.group(short_help="Let git refuse a push that is not a state.")
+@click.group(cls=Verbs, short_help="Let git refuse a push that is not a state.")
 def hooks() -> None:
     """Install and run the hook of a bare repository that looks at what is pushed to it."""
 
 
 @hooks.command("install")
-@click.argument("path", metavar="STORE")
+@click.argument("path", metavar="[STORE]")
 @models_option
 def install(path: str, models: tuple[str, ...]) -> None:
     """Put a pre-receive hook into STORE. It refuses a push in the words in which opening would refuse it.
@@ -53,7 +54,7 @@ def install(path: str, models: tuple[str, ...]) -> None:
 
 
 @hooks.command("check")
-@click.argument("path", metavar="STORE")
+@click.argument("path", metavar="[STORE]")
 @models_option
 @click.pass_context
 def check(click_context: click.Context, path: str, models: tuple[str, ...]) -> None:

@@ -260,7 +260,7 @@ SHORT = 10
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
-store_argument = click.argument("store", metavar="STORE")
+store_argument = click.argument("store", metavar="[STORE]")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
 
@@ -376,23 +376,28 @@ class Cell(NamedTuple):
     colour: str | None = None
 
 
-def print_json(document: Any) -> None:
-    """Print one JSON document, in plain ASCII so that no terminal or pipe can break it."""
-    click.echo(json.dumps(document, indent=2, sort_keys=True))
+def print_json(document: dict[str, Any]) -> None:
+    """Print one JSON document, in plain ASCII so that no terminal or pipe can break it.
+
+    `what` says what it is: the verb, unless the document says otherwise.
+    """
+    context = click.get_current_context(silent=True)
+    what = {} if context is None else {"what": context.info_name}
+    click.echo(json.dumps({**what, **document}, indent=2, sort_keys=True))
 
 
 def line(text: str = "", colour: str | None = None, *, bold: bool = False) -> None:
     """Print a line, with control characters and what the encoding of stdout lacks written as escapes."""
     text = plain_lines(text)
-    _echo(click.style(text, fg=colour, bold=bold) if colour or bold else text)
+    echo(click.style(text, fg=colour, bold=bold) if colour or bold else text)
 
 
 def to_stderr(text: str) -> None:
     """Print a remark or an error, as `line` does."""
-    _echo(plain_lines(text), err=True)
+    echo(plain_lines(text), err=True)
 
 
-def _echo(text: str, *, err: bool = False) -> None:
+def echo(text: str, *, err: bool = False) -> None:
     encoding = getattr(sys.stderr if err else sys.stdout, "encoding", None) or "utf-8"
     click.echo(text.encode(encoding, "backslashreplace").decode(encoding), err=err)
 
@@ -400,7 +405,7 @@ def _echo(text: str, *, err: bool = False) -> None:
 def table(rows: Sequence[Sequence[Cell | str]], indent: str = "") -> None:
     """Print rows in aligned columns; columns that are empty everywhere are left out."""
     cells = [[_cell(cell) for cell in row] for row in rows]
-    widths = [max(_width(cell.text) for cell in column) for column in zip(*cells, strict=True)]
+    widths = [max(text_width(cell.text) for cell in column) for column in zip(*cells, strict=True)]
     for row in cells:
         text, padding = indent, ""
         for cell, width in zip(row, widths, strict=True):
@@ -409,8 +414,8 @@ def table(rows: Sequence[Sequence[Cell | str]], indent: str = "") -> None:
             if cell.text:
                 text += padding + (click.style(cell.text, fg=cell.colour) if cell.colour else cell.text)
                 padding = ""
-            padding += " " * (width - _width(cell.text) + 2)
-        _echo(text)
+            padding += " " * (width - text_width(cell.text) + 2)
+        echo(text)
 
 
 def _cell(cell: Cell | str) -> Cell:
@@ -418,7 +423,8 @@ def _cell(cell: Cell | str) -> Cell:
     return cell._replace(text=plain_lines(cell.text))
 
 
-def _width(text: str) -> int:
+def text_width(text: str) -> int:
+    """Return how many columns of a terminal a text takes."""
     return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)
 
 
@@ -473,7 +479,7 @@ def cause(trigger: dict[str, Any] | None) -> str:
 # -- from the names in a command to a commit: what the verbs with commits share --
 
 
-_VERSION = re.compile(r"v\d+")
+_OF_A_BRANCH = re.compile(r"v\d+([~^].*)?|[~^].*")
 
 
 def commit_named(database: Database, text: str, session: str | None, branch: str | None) -> Oid:
@@ -488,8 +494,8 @@ def commit_named(database: Database, text: str, session: str | None, branch: str
 def scope_of(
     database: Database, text: str, session: str | None, branch: str | None
 ) -> tuple[str | None, str | None]:
-    """Return the session and the branch in which a text counts: a bare `vN` needs both."""
-    if not _VERSION.fullmatch(text):
+    """Return the session and the branch in which a text counts: `vN`, and steps alone (`~2`), need both."""
+    if not _OF_A_BRANCH.fullmatch(text):
         return session, branch
     head = chosen_head(database, None, session, branch)
     return head.session, head.branch

@@ -17,6 +17,7 @@ from ..replay.history import HistoryReport, verify_history
 from ..replay.llm import bundled_recording, bundled_versions
 from ..replay.state import summary_of, view_of
 from ..viz import state_to_mermaid
+from ._shared.completion import complete_rev
 from .common import (
     backend_option,
     branch_options,
@@ -37,7 +38,8 @@ MISMATCH = 1
 
 
 @click.command(short_help="Rebuild a state, hash it, check a history.")
-@click.argument("path", metavar="STORE")
+@click.argument("path", metavar="[STORE]")
+@click.argument("rev", metavar="[REV]", required=False, shell_complete=complete_rev)
 @branch_options
 @click.option("--version", type=click.IntRange(min=0), help="The version; default: the newest state.")
 @click.option("--hash", "with_hash", is_flag=True, help="Print the hash of the state.")
@@ -51,6 +53,7 @@ MISMATCH = 1
 def replay(
     click_context: click.Context,
     path: str,
+    rev: str | None,
     session: str | None,
     branch: str | None,
     version: int | None,
@@ -62,7 +65,7 @@ def replay(
     models: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Print what a session holds, or held at a version. STORE may be a bundle.
+    """Print what a session holds, or held at a version: REV is SESSION[/BRANCH]. STORE may be a bundle.
 
     No agent and no dispatcher runs, nothing is written, and no class is imported but those that
     --models names. The hash covers data, versions and relations, no times and no commits; the State is
@@ -83,7 +86,7 @@ def replay(
     find = find_models(models)
     with stored_at(path, backend, read_only=True) as database:
         try:
-            head = chosen_head(database, None, session, branch)
+            head = chosen_head(database, rev, session, branch)
             report = verify_history(database, head.session) if verify_all else None
             if verify_all:
                 warn_of_folding(database)

@@ -14,13 +14,23 @@ import click
 from .._sessions.service import rebuild_ledger
 from .._sessions.stores import open_database
 from .._store._history.log import entry
-from .._store._history.revset import DAMAGE, DamagedHead, Head, damaged, readable_heads, scan_heads
+from .._store._history.revset import (
+    DAMAGE,
+    DamagedHead,
+    Head,
+    damaged,
+    parse_head,
+    readable_heads,
+    scan_heads,
+)
 from .._store.branch import MAIN
 from .._store.commits import read_queue
 from .._store.names import plain
 from .._store.object_db import Database, Objects
 from .._store.objects import Oid
+from ..errors import UnknownRevision
 from ..outbox import ActionStatus, OutboxStatus, status_of, waiting_actions
+from ._shared.completion import complete_rev
 from .common import (
     Cell,
     chosen_head,
@@ -181,7 +191,7 @@ def _print(found: list[dict[str, Any]]) -> None:
 
 @click.command(short_help="Show what waits, what failed and why.")
 @store_argument
-@click.argument("session", metavar="[SESSION]", required=False)
+@click.argument("session", metavar="[REV]", required=False, shell_complete=complete_rev)
 @click.option("--branch", help="Only this branch of the session.")
 @click.option(
     "--rebuild-ledger",
@@ -194,7 +204,7 @@ def _print(found: list[dict[str, Any]]) -> None:
 def outbox(
     store: str, session: str | None, branch: str | None, rebuild: bool, parked: bool, as_json: bool
 ) -> None:
-    """Show the outbox of every branch, or of the branches of SESSION.
+    """Show the outbox of every branch, of the branches of a session, or of one: REV is SESSION[/BRANCH].
 
     Counts of pending, failed, parked and dispatched actions, the age of the oldest pending one, and each
     action that is not delivered with key, kind, age, attempts and error. With --parked, branches with
@@ -263,8 +273,16 @@ def _heads(
         return [chosen_head(database, None, session, branch)], []
     found, broken = readable_heads(database, session)
     if session is not None and not found and not broken:
-        found = [chosen_head(database, None, session, None)]
+        found = [_one_branch(database, session)]
     return [head for head in found if not head.is_ledger], broken
+
+
+def _one_branch(database: Database, text: str) -> Head:
+    """Return the branch that `SESSION/BRANCH` names. Raises `UnknownRevision`."""
+    try:
+        return parse_head(database, text)
+    except UnknownRevision:
+        return chosen_head(database, None, text, None)  # it says what there is instead
 
 
 def _status(database: Database, head: Head, now: datetime) -> OutboxStatus:

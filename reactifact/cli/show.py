@@ -11,12 +11,16 @@ import click
 from .._store import canonical
 from .._store._history.log import Entry, entry
 from .._store.branch import Branch
-from .._store.commits import CommitRecord, operation_payload, read_queue
+from .._store.commits import CommitRecord, operation_payload, own_record, read_queue
+from .._store.graph import find_change
 from .._store.ledger import Ledger
 from .._store.names import plain
 from .._store.object_db import Database
 from ..errors import UnknownRevision
 from ..outbox import delivery_of
+from ._shared.completion import complete_artifact, complete_either
+from ._shared.naming import named
+from ._shared.terminal import paged
 from .common import (
     Cell,
     branch_options,
@@ -47,6 +51,8 @@ def describe_artifact(branch: Branch, artifact_id: str) -> dict[str, Any]:
     meta = stored.meta
     delivery = delivery_of(state, branch.ledger, artifact_id)
     known = None if delivery is None else asdict(delivery)
+    written = None if meta.commit is None else find_change(branch.objects, branch.tip, meta.commit)
+    record = None if written is None else own_record(branch.objects, written)
     version = meta.version + (0 if known is None else known.pop("changes"))
     return {
         "what": "artifact",
@@ -59,6 +65,8 @@ def describe_artifact(branch: Branch, artifact_id: str) -> dict[str, Any]:
         "updated_at": meta.updated_at,
         "author": meta.author,
         "change": meta.commit,
+        "commit": written,
+        "trigger": None if record is None else record.trigger,
         "created_by": meta.created_by,
         "writer": meta.writer,
         "writer_author": meta.writer_author,
@@ -90,6 +98,7 @@ def print_artifact(document: dict[str, Any]) -> None:
     line()
     for text in json.dumps(document["data"], ensure_ascii=False, indent=2).split("\n"):
         line(plain(text))
+    _section("read", [[plain(r["artifact_id"]), _seen(r["version"])] for r in document["reads"]])
     out = [["->", plain(one["relation"]), plain(one["target"])] for one in document["relations"]["out"]]
     came = [["<-", plain(one["relation"]), plain(one["source"])] for one in document["relations"]["in"]]
     if out or came:
@@ -99,8 +108,8 @@ def print_artifact(document: dict[str, Any]) -> None:
 
 
 def _head_rows(document: dict[str, Any]) -> list[list[Cell | str]]:
-    change = document["change"]
-    how = "directly" if change is None else f"in {plain(short(change))}"
+    change, commit = document["change"], document["commit"]
+    how = "directly" if change is None else f"in {plain(short(commit or change))}"
     written = f"{moment(document['updated_at'])} by {plain(document['author'])}, {how}"
     rows: list[list[Cell | str]] = [
         ["type", plain(document["type"])],
@@ -108,6 +117,8 @@ def _head_rows(document: dict[str, Any]) -> list[list[Cell | str]]:
         ["created", moment(document["created_at"])],
         ["written", written],
     ]
+    if document["trigger"]:
+        rows.append(["because", cause(document["trigger"])])
     if document["delivery"] is not None:
         rows.append(["delivery", _delivery(document["delivery"])])
     return rows
@@ -263,18 +274,25 @@ def _queue_row(waiting: dict[str, Any]) -> list[str]:
 
 @click.command(short_help="Show one commit or one artifact.")
 @store_argument
-@click.argument("name", metavar="COMMIT-or-ARTIFACT")
+@click.argument("rev", metavar="[REV]", required=False, shell_complete=complete_either)
+@click.argument("of", metavar="[ARTIFACT]", required=False, shell_complete=complete_artifact)
 @branch_options
-@click.option("--as", "kind", type=click.Choice(["artifact", "commit"]), help="Take NAME for this.")
+@click.option("--as", "kind", type=click.Choice(["artifact", "commit"]), help="Take a single name for this.")
 @json_option
 def show(
-    store: str, name: str, session: str | None, branch: str | None, kind: str | None, as_json: bool
+    store: str,
+    rev: str | None,
+    of: str | None,
+    session: str | None,
+    branch: str | None,
+    kind: str | None,
+    as_json: bool,
 ) -> None:
-    """Show a commit (what it did, read and left to do) or an artifact (its data and its ties).
+    """Show a commit (what it did, read and left to do) or an artifact (its data, its ties, its cause).
 
-    An artifact id counts on --branch of --session (default: main of the session written last) and
-    comes before a commit of the same name. A commit is an id or a Change-Id (four digits are
-    enough), SESSION/BRANCH, SESSION/TAG, SESSION/BRANCH@vN, or vN: a version of --session.
+    With ARTIFACT it is that artifact as it was at REV. A single name is an artifact of --branch of
+    --session (default: main of the session written last), else a revision; an artifact comes before a
+    commit of the same name. Without a name it is the newest commit. Ids of commits are those of git.
 
     \b
     --json of a commit: {what: "commit", the keys of log, message, ledger,
@@ -286,24 +304,31 @@ def show(
       fork, details}
     A read of version -1 found nothing; a listing read all of a type.
     --json of an artifact: {what: "artifact", id, session, branch, type,
-      version, created_at, updated_at, author, change, created_by, writer,
-      writer_author, reads, content_hash, payload, data,
+      version, created_at, updated_at, author, change, commit, trigger,
+      created_by, writer, writer_author, reads, content_hash, payload, data,
       relations: {out: [{relation, target}], in: [{source, relation}]},
       delivery: null or {status, attempts, error, dispatched_at, branch}}
-    change, created_by, writer: Change-Ids of versioned commits, or null.
+    change, created_by, writer: Change-Ids of versioned commits, or null;
+    commit, trigger: the id of the commit that wrote it, and its cause.
     """
     with opened(store) as database:
-        line = _holder(database, name, session, branch, kind)
-        if line is not None:
-            document = describe_artifact(line, name)
+        artifact = rev if of is None else of
+        state: Branch | None = None
+        if of is not None:
+            state = named(database, rev, session, branch).branch(database)
+            if state.state.stored(of) is None:
+                raise UnknownRevision(f"{state.session}/{state.branch} holds no artifact {of!r} at {rev}")
+        elif rev is not None:
+            state = _holder(database, rev, session, branch, kind)
+        if state is not None and artifact is not None:
+            document = describe_artifact(state, artifact)
         else:
-            document = describe_commit(database, _commit(database, name, session, branch, kind))
+            document = describe_commit(database, _commit(database, rev or "HEAD", session, branch, kind))
     if as_json:
         print_json(document)
-    elif line is not None:
-        print_artifact(document)
-    else:
-        print_commit(document)
+        return
+    with paged():
+        (print_commit if document["what"] == "commit" else print_artifact)(document)
 
 
 def _holder(

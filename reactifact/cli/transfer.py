@@ -13,6 +13,7 @@ from .._store.protocol import Pruned
 from ..errors import ReactifactError, StoreError
 from ..replay.state import bundle_session
 from ..transfer import Moved, export_store, import_store
+from ._shared.completion import complete_session
 from .common import (
     backend_option,
     counted,
@@ -28,17 +29,21 @@ from .common import (
 
 
 @click.command(short_help="Pack a session into one file.")
-@click.argument("path", metavar="STORE")
-@click.argument("session")
+@click.argument("path", metavar="[STORE]")
+@click.argument("session", metavar="SESSION", shell_complete=complete_session)
 @click.option("-o", "--output", metavar="FILE", required=True, help="Where to write it; replaced if there.")
 @click.option("--recording", metavar="FILE", help="The model calls that ReplayLLM recorded, to carry along.")
 @backend_option
-def bundle(path: str, session: str, output: str, recording: str | None, backend: str) -> None:
+@json_option
+def bundle(path: str, session: str, output: str, recording: str | None, backend: str, as_json: bool) -> None:
     """Pack the history of SESSION, with its branches, tags and deliveries, into one git bundle.
 
     The versions of everything that ran go along, and the recorded model calls if there are any. The
     file is read like a store (`reactifact replay FILE`, `log FILE` ...) and by git (`git clone FILE`).
     Data and prompts are in it as they are: look before you send it on.
+
+    \b
+    --json: {what, file, objects, branches, bytes}
     """
     with stored_at(path, backend, read_only=True) as database:
         try:
@@ -50,6 +55,10 @@ def bundle(path: str, session: str, output: str, recording: str | None, backend:
         except ValueError as error:
             raise ReactifactError(str(error)) from error
     branches = sum(name.startswith("refs/heads/") for name in made.refs)
+    if as_json:
+        counts = {"objects": made.objects, "branches": branches, "bytes": made.size}
+        print_json({"file": output, **counts})
+        return
     objects, lines = counted(made.objects, "object"), counted(branches, "branch", "branches and ledgers")
     line(plain(f"{output}: {objects}, {lines}, {made.size} bytes"))
 
@@ -58,30 +67,38 @@ def bundle(path: str, session: str, output: str, recording: str | None, backend:
 
 
 @click.command(short_help="Copy a whole store to another one or to a bundle.")
-@click.argument("store", metavar="STORE")
+@click.argument("store", metavar="[STORE]")
 @click.argument("place", metavar="TARGET")
-def export(store: str, place: str) -> None:
+@json_option
+def export(store: str, place: str, as_json: bool) -> None:
     """Copy all that STORE holds to another store, or to a git bundle (a name that ends in .bundle).
 
     TARGET is made when absent. Sessions, branches, ledgers, tags and values go along under their names,
     and every commit keeps its id. What is there already is left alone; nothing is written where a name
     stands for something else. It prints how many refs (branches, ledgers, tags), values and objects
     were new there.
+
+    \b
+    --json: {what, target, refs, values, objects}
     """
-    _say(place, anyio.run(export_store, store, place))
+    _say(place, anyio.run(export_store, store, place), as_json)
 
 
 @click.command("import", short_help="Copy a store, a bundle or old data into a store.")
 @click.argument("place", metavar="SOURCE")
-@click.argument("store", metavar="STORE")
+@click.argument("store", metavar="[STORE]")
 @click.option("--session", help="The name for a checkpoint of reactifact 0.15; default: its file's name.")
-def import_(place: str, store: str, session: str | None) -> None:
+@json_option
+def import_(place: str, store: str, session: str | None, as_json: bool) -> None:
     """Copy all that a store or a bundle holds into STORE, which is made when absent.
 
     SOURCE may also be what reactifact 0.15 wrote: the folder of a FileKVBackend, the file of a
     SQLiteKVBackend, a checkpoint, or the DSN of a PostgreSQLKVBackend (STORE may be the same then). Each
     session of it becomes one commit "imported from ...", with the versions of its artifacts, its
     relations, waiting events and the state of its actions.
+
+    \b
+    --json: {what, target, refs, values, objects}
     """
     if store.endswith(".bundle"):
         raise click.UsageError(f"a bundle is made with `reactifact export`, not with import: {store}")
@@ -89,11 +106,15 @@ def import_(place: str, store: str, session: str | None) -> None:
     async def bring() -> Moved:
         return await import_store(place, store, session=session)
 
-    _say(store, anyio.run(bring))
+    _say(store, anyio.run(bring), as_json)
 
 
-def _say(place: str, moved: Moved) -> None:
+def _say(place: str, moved: Moved, as_json: bool) -> None:
     place = without_password(place)
+    if as_json:
+        counts = {"refs": moved.refs, "values": moved.values, "objects": moved.objects}
+        print_json({"target": place, **counts})
+        return
     if not moved.refs and not moved.values:
         line(plain(f"{place}: nothing was copied, it holds all of it already"))
         return
@@ -125,7 +146,7 @@ def prune(store: str, grace: float, rewrite: bool, as_json: bool) -> None:
     the grace can no longer be undone.
 
     \b
-    --json: {objects, bytes, waiting, operations}
+    --json: {what, objects, bytes, waiting, operations}
     """
     if is_bundle(store):
         raise StoreError(f"{store} is a bundle, which is only read: there is nothing to prune")

@@ -120,7 +120,7 @@ class WindowSummarizer(Produce[M]):
         self.order_key = order_key
         self.id_of = id_of
 
-    async def produce(self, call: ProduceCall) -> None:
+    async def produce(self, call: ProduceCall[Any]) -> None:
         """Write the summary of the round that has just become full."""
         messages = _messages(call.context, self.message_types, self.order_key, self.artifact_type)
         round_number, rest = divmod(len(messages), self.every)
@@ -148,7 +148,7 @@ class WindowPruner(Produce[M]):
         self.keep = _at_least(0, keep, "keep")
         self.order_key = order_key
 
-    async def produce(self, call: ProduceCall) -> None:
+    async def produce(self, call: ProduceCall[Any]) -> None:
         """Delete the oldest messages beyond `keep`."""
         messages = _messages(call.context, self.message_types, self.order_key, None)
         for message in messages[: max(0, len(messages) - self.keep)]:
@@ -194,7 +194,7 @@ class RollingDigestSummarizer(Produce[M]):
         self.order_key = order_key
         self.digest_id = digest_id
 
-    async def produce(self, call: ProduceCall) -> None:
+    async def produce(self, call: ProduceCall[Any]) -> None:
         """Fold what is older than the window, when there is enough of it."""
         messages = _messages(call.context, self.message_types, self.order_key, self.artifact_type)
         stale = messages[: max(0, len(messages) - self.window)]

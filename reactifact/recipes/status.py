@@ -50,11 +50,11 @@ class StatusMachine(Produce[M]):
         return artifact.id
 
     def on_transition(
-        self, call: ProduceCall, artifact: Artifact[M], old: str, new: str
+        self, call: ProduceCall[Any], artifact: Artifact[M], old: str, new: str
     ) -> Awaitable[None] | None:
         """Do what goes with a change of status, as effects of the same commit. May be async."""
 
-    async def produce(self, call: ProduceCall) -> None:
+    async def produce(self, call: ProduceCall[Any]) -> None:
         """Set the status of the owner that the event is about."""
         key = self._key(call.trigger)
         owner = None if key is None else self._owner(call, key)
@@ -80,13 +80,13 @@ class StatusMachine(Produce[M]):
             return self.owner_key(trigger)
         return _text(getattr(trigger.data, self.query_id_field, None))
 
-    def _owner(self, call: ProduceCall, key: str) -> Artifact[M] | None:
-        near = call.trigger
+    def _owner(self, call: ProduceCall[Any], key: str) -> Artifact[M] | None:
+        near: Artifact[Any] | None = call.trigger
         if near is None or not isinstance(near.data, self._type):
             near = call.context.get(key)
         if near is not None and isinstance(near.data, self._type) and self.owner_key(near) == key:
             return near
-        owners = call.context.list_artifacts(self._type)
+        owners: list[Artifact[Any]] = call.context.list_artifacts(self._type)
         return next((owner for owner in owners if self.owner_key(owner) == key), None)
 
     @property

@@ -278,6 +278,9 @@ class NotingLLM(LLMProvider):
             response=response_hash(text),
         )
 
+    def __repr__(self) -> str:
+        return f"NotingLLM({self.inner!r})"
+
 
 class ReplayLLM(NotingLLM):
     """A model that records its completions in a file of JSON lines, or answers from one.
@@ -363,3 +366,6 @@ class ReplayLLM(NotingLLM):
             f"the call {about} is not recorded in {self.recording}: prompt, model or parameters differ "
             f"from those of the recorded run; record it again with mode='record'"
         )
+
+    def __repr__(self) -> str:
+        return f"ReplayLLM({self.recording!r}, mode={self.mode!r})"

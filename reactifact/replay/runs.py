@@ -73,6 +73,9 @@ class SteppingClock:
         finally:
             self._due.remove(due)
 
+    def __repr__(self) -> str:
+        return f"SteppingClock(at {self._now.isoformat()})"
+
 
 async def _idle() -> None:
     """Return when the other tasks have had nothing to do for a while."""

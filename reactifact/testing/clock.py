@@ -61,6 +61,9 @@ class JumpingClock:
         finally:
             del self._waiting[key]
 
+    def __repr__(self) -> str:
+        return f"JumpingClock(at {self.now().isoformat()})"
+
 
 async def _idle() -> None:
     """Return when the other tasks have had nothing to do for a while."""

@@ -76,3 +76,6 @@ class RecordingDispatcher:
         if delivery.key in self._for:
             raise raised(self._for[delivery.key], default)
         self.sent.append(delivery)
+
+    def __repr__(self) -> str:
+        return f"RecordingDispatcher({len(self.sent)} sent of {len(self.attempts)} tried)"

@@ -130,6 +130,9 @@ class FaultyBackend:
         """Close the inner store."""
         self.inner.close()
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.location!r})"
+
 
 def failing(
     work: W,

@@ -127,6 +127,9 @@ class GoldenFiles:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
 
+    def __repr__(self) -> str:
+        return f"GoldenFiles({str(self.folder)!r}, {self.name!r})"
+
 
 def _artifact(view: View, artifact_id: str) -> dict[str, Any]:
     stored = list(view.working.state.versions(artifact_id))[::-1]  # the oldest first

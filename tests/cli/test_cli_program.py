@@ -103,7 +103,11 @@ def test_what_is_not_there_is_one_line_on_stderr_and_exit_code_2(run, store, tmp
 def test_an_empty_store_is_no_error_where_nothing_was_asked_for(run, tmp_path):
     subprocess.run(["git", "init", "-q", "--bare", tmp_path / "new.git"], check=True)
     assert run("sessions", tmp_path / "new.git").out == "no sessions\n"
-    assert run("outbox", tmp_path / "new.git", "--json").json == {"outboxes": [], "damaged": []}
+    assert run("outbox", tmp_path / "new.git", "--json").json == {
+        "what": "outbox",
+        "outboxes": [],
+        "damaged": [],
+    }
     shown = run("log", tmp_path / "new.git")
     assert (shown.code, "no session yet" in shown.err) == (2, True)
 

@@ -6,10 +6,11 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 import pytest
+from pydantic import BaseModel
 from support import Note, Order, SpecialNote, live
 
 from reactifact import Context, EventType, RuntimeResources
-from reactifact.errors import ArtifactMutated
+from reactifact.errors import ArtifactMutated, WrongType
 
 
 class StoppedClock:
@@ -202,3 +203,15 @@ def test_the_model_that_was_passed_in_may_be_changed_afterwards() -> None:
     context.create(mine, id="n")
     mine.tags.append("b")
     assert live(context, "n").data.tags == ["a"]
+
+
+def test_get_with_a_type_refuses_another_one() -> None:
+    context = Context()
+    context.create(Note(text="a"), id="n")
+    found = context.get("n", Note)
+    assert found is not None
+    assert found.data.text == "a"
+    assert context.get("n", BaseModel) is found  # a subclass is one, too
+    assert context.get("absent", Note) is None
+    with pytest.raises(WrongType, match=r"'n' is of type .*Note, not Order.*context\.get\('n'\)"):
+        context.get("n", Order)

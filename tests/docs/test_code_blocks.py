@@ -168,8 +168,9 @@ def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str
 
 
 def test_every_block_of_the_manual_is_run() -> None:
+    by_another_test = {"recipes.md", "tutorial.md"}
     for page in sorted((ROOT / "docs").glob("*.md")):
-        for text in blocks(page):
+        for text in blocks(page) if page.name not in by_another_test else ():
             named = [containing for name, containing in CASES if name == page.name and containing in text]
             assert len(named) == 1, f"{page.name}: {text}"
 
@@ -236,7 +237,7 @@ async def test_a_branch_is_a_place_to_work(tmp_path: Path, capsys: pytest.Captur
 
         return strategy
 
-    await run("branching.md", "branches.race(", **known, reprice=reprice)
+    await run("branching.md", "branches.race(", **{**known, "Product": Product}, reprice=reprice)
     assert capsys.readouterr().out == "cheap tea Merge cheap, the winner of a race\n"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
@@ -322,3 +323,17 @@ async def test_a_streamed_turn_is_saved_and_delivered_as_any_other(place: Place)
     runtime = Runtime(session.context, answering_agents(), session=session, session_save_policy="per_turn")
     assert [event.kind async for event in runtime.astream()] == ["run_start", "run_end"]
     assert (await place.load("s")).version == 2
+
+
+async def test_it_is_an_async_generator_that_closes() -> None:
+    context = asked()
+    stream = Runtime(context, [talker()]).astream()
+    assert isinstance(stream, AsyncGenerator)
+    assert (await stream.asend(None)).kind == "run_start"
+    assert (await anext(stream)).kind == "status"
+    with pytest.raises(KeyError, match="thrown"):
+        await stream.athrow(KeyError("thrown"))
+    assert active_runs() == []
+    with pytest.raises(StopAsyncIteration):
+        await anext(stream)
+    await stream.aclose()  # once more does nothing

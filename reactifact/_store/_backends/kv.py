@@ -202,6 +202,9 @@ class MemoryBackend:
             del self._refs[name]
             del self._names[bisect_left(self._names, name)]
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.location!r})"
+
 
 # -- key and value storage under its published names --
 

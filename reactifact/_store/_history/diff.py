@@ -232,6 +232,7 @@ class DiffLine(NamedTuple):
 
     kind: Literal["added", "removed", "changed", "field"]
     text: str
+    field: FieldChange | None = None
 
 
 def lines(found: StateDiff) -> Iterator[DiffLine]:
@@ -247,7 +248,7 @@ def lines(found: StateDiff) -> Iterator[DiffLine]:
         versions = f"v{changed.old_version} -> v{changed.new_version}"
         yield DiffLine("changed", f"~ {plain(changed.id)}  {plain(kind)}  {versions}")
         for field in changed.fields:
-            yield _field(field)
+            yield field_line(field)
     for relation in found.relations_removed:
         yield DiffLine("removed", f"- {_relation(relation)}")
     for relation in found.relations_added:
@@ -263,13 +264,14 @@ def _difftext_whole(kind: Literal["added", "removed"], sign: str, found: Artifac
         yield DiffLine("field", f"    {value(found.data)}")
 
 
-def _field(field: FieldChange) -> DiffLine:
+def field_line(field: FieldChange) -> DiffLine:
+    """Return what became of a field in one line."""
     path = plain(field.path) or "(whole)"
     if field.kind == "added":
-        return DiffLine("added", f"    + {path}: {value(field.new)}")
+        return DiffLine("added", f"    + {path}: {value(field.new)}", field)
     if field.kind == "removed":
-        return DiffLine("removed", f"    - {path}: {value(field.old)}")
-    return DiffLine("field", f"    {path}: {value(field.old)} -> {value(field.new)}")
+        return DiffLine("removed", f"    - {path}: {value(field.old)}", field)
+    return DiffLine("field", f"    {path}: {value(field.old)} -> {value(field.new)}", field)
 
 
 def _relation(found: RelationState) -> str:

@@ -32,7 +32,7 @@ from ..names import (
     tag_ref,
 )
 from ..object_db import Database, Objects
-from ..objects import Oid
+from ..objects import Oid, tag_target
 from ..protocol import RefUpdate, scan_refs
 
 # -- tags: names for commits of a session that never move --
@@ -95,13 +95,28 @@ def _tags_below(session: str | None) -> str:
 
 def _tag(database: Database, ref: str, oid: Oid) -> Tag | None:
     parsed = parse_tag_ref(ref)
-    if parsed is None or database.read(oid).kind != "commit":
+    commit = None if parsed is None else peeled(database, oid)
+    if parsed is None or commit is None:
         return None
+    oid = commit
     record = own_record(database, oid)
     if record is None:
         return None
     session, name = parsed  # a session that was cut is whole in the record
     return Tag(record.session if session is None else session, name, oid)
+
+
+def peeled(database: Database, oid: Oid) -> Oid | None:
+    """Return the commit that an object is, or that an annotated tag leads to; `None` for another thing."""
+    seen = {oid}
+    item = database.read(oid)
+    while item.kind == "tag":
+        oid = tag_target(item.data)
+        if oid in seen:
+            return None
+        seen.add(oid)
+        item = database.read(oid)
+    return oid if item.kind == "commit" else None
 
 
 def make_tag(database: Database, session: str, name: str, commit: Oid) -> Tag:
@@ -146,6 +161,11 @@ _VERSION = re.compile(r"v(\d+)")
 _AT_VERSION = re.compile(r"(.+)@v(\d+)", re.DOTALL)
 _SHORT_ID = re.compile(rf"[0-9a-f]{{{MIN_DIGITS},40}}")
 _FULL_ID = re.compile(r"[0-9a-f]{40}")
+_STEPS = re.compile(r"(.*?)((?:~\d*|\^\d*|\^\{commit\})+)", re.DOTALL)
+_STEP = re.compile(r"([~^])(\d*)(\{commit\})?")
+_HEAD_NAMES = ("HEAD", "@")
+_GIT_PLACES = ("refs/", "refs/tags/", "refs/heads/", "refs/remotes/")
+"""Where git looks for a ref whose name is not written out, in this order."""
 _SHOWN = 5
 
 
@@ -483,10 +503,34 @@ def resolve(database: Database, text: str, *, session: str | None = None, branch
 
     In this order: `vN`, the commit with that context version on the branch (with `session`; 0 is
     the empty state it began with); a branch, as `session/branch`, or by its own name with
-    `session`; a tag, likewise; a full ref name (`refs/tags/...`); a version of a branch, as
-    `session/branch@vN`; a commit id or a Change-Id, of which the first four digits or more are
-    enough. Raises `UnknownRevision` when nothing or more than one commit fits.
+    `session`; a tag, likewise, annotated or not; a full ref name (`refs/tags/...`); a version of a
+    branch, as `session/branch@vN`; `HEAD` or `@`, the branch that is meant; a name of git's own
+    (`v1` for `refs/tags/v1`); a commit id or a Change-Id, of which the first four digits or more are
+    enough. After any of these `~N` is its Nth ancestor on its own line and `^N` its Nth parent, as in
+    git. Raises `UnknownRevision` when nothing or more than one commit fits.
     """
+    found = _resolved(database, text, session, branch)
+    if found is not None:
+        return found
+    steps = _STEPS.fullmatch(text)
+    if steps is not None:
+        start = resolve(database, steps[1] or "HEAD", session=session, branch=branch)
+        return _walked(database, text, start, steps[2])
+    if _VERSION.fullmatch(text):
+        raise UnknownRevision(f"{text} is a version of a session; say of which one")
+    if _SHORT_ID.fullmatch(text):
+        raise UnknownRevision(
+            f"no commit in {database.backend.location} has an id or a Change-Id that starts with {text}"
+        )
+    raise UnknownRevision(
+        f"{text!r} names no commit in {database.backend.location}: give a commit id or a Change-Id "
+        f"(at least {MIN_DIGITS} hex digits), session/branch, session/tag, session/branch@vN, vN "
+        f"with a session, or HEAD, and ~N or ^N after it"
+    )
+
+
+def _resolved(database: Database, text: str, session: str | None, branch: str | None) -> Oid | None:
+    """Return the commit that a text without steps names, or `None`."""
     version = _VERSION.fullmatch(text)
     if session is not None and version is not None:
         return _of_version(database, find_head(database, session, branch), int(version[1]))
@@ -498,23 +542,68 @@ def resolve(database: Database, text: str, *, session: str | None = None, branch
         head = find_branch(database, at[1], session=session)
         if head is not None:
             return _of_version(database, head, int(at[2]))
+    if text in _HEAD_NAMES:
+        return meant_head(database, session, branch).commit
+    by_git = _of_git(database, text)
+    if by_git is not None:
+        return by_git
     if _SHORT_ID.fullmatch(text):
         starts = [head.commit for head in readable_heads(database, session)[0]]
         starts += [tag.commit for tag in readable_tags(database, session)[0]]
         return _of_digits(database, starts, text)
-    if version is not None:
-        raise UnknownRevision(f"{text} is a version of a session; say of which one")
-    raise UnknownRevision(
-        f"{text!r} names no commit in {database.backend.location}: give a commit id or a Change-Id "
-        f"(at least {MIN_DIGITS} hex digits), session/branch, session/tag, session/branch@vN, or vN "
-        f"with a session"
-    )
+    return None
+
+
+def meant_head(database: Database, session: str | None = None, branch: str | None = None) -> Head:
+    """Return the branch that `HEAD` means: of a session its own line, else where git's `HEAD` points.
+
+    Where the store has no `HEAD`, or it points at no branch of a session, it is the one written last.
+    Raises `UnknownRevision`.
+    """
+    if session is not None:
+        return find_head(database, session, branch)
+    ref = getattr(database.backend, "head", None)
+    held = database.backend.refs(ref) if isinstance(ref, str) else {}
+    found = _head_by_ref(database, ref, held[ref]) if isinstance(ref, str) and ref in held else None
+    return latest_head(database) if found is None else found
+
+
+def _of_git(database: Database, text: str) -> Oid | None:
+    """Return the commit of a ref under the name that git takes for it, or `None`."""
+    for place in _GIT_PLACES:
+        ref = place + text
+        found = database.backend.refs(ref).get(ref)
+        if found is not None:
+            return peeled(database, found)
+    return None
+
+
+def _walked(database: Database, text: str, start: Oid, steps: str) -> Oid:
+    """Return the commit that `~N` and `^N` lead to. Raises `UnknownRevision` beyond the first commit."""
+    oid = start
+    for kind, digits, peel in _STEP.findall(steps):
+        if peel:
+            continue
+        count = int(digits) if digits else 1
+        for number in range(count) if kind == "~" else [count - 1]:
+            parents = database.commit(oid).parents
+            place = 0 if kind == "~" else number
+            if place < 0:
+                continue  # ^0 is the commit itself
+            if place >= len(parents):
+                raise UnknownRevision(
+                    f"{text!r} leads beyond {oid[:12]}, which has {len(parents)} "
+                    f"{'parent' if len(parents) == 1 else 'parents'}"
+                )
+            oid = parents[place]
+    return oid
 
 
 def _of_name(database: Database, text: str, session: str | None) -> Oid | None:
     """Return the commit of a branch, a tag or a ref of that name. Raises `UnknownRevision` for two."""
     if text.startswith("refs/"):
-        return database.backend.refs(text).get(text)
+        held = database.backend.refs(text).get(text)
+        return None if held is None else peeled(database, held)
     head = find_branch(database, text, session=session)
     tag = None if session is None else find_tag(database, text, session=session)
     if tag is None:
@@ -547,14 +636,12 @@ def _of_version(database: Database, head: Head, version: int) -> Oid:
     )
 
 
-def _of_digits(database: Database, starts: Iterable[Oid], digits: str) -> Oid:
+def _of_digits(database: Database, starts: Iterable[Oid], digits: str) -> Oid | None:
     if _FULL_ID.fullmatch(digits) and _is_commit(database, digits):
         return digits
     found = [oid for oid in _reachable(database, starts) if _fits(database, oid, digits)]
     if not found:
-        raise UnknownRevision(
-            f"no commit in {database.backend.location} has an id or a Change-Id that starts with {digits}"
-        )
+        return None
     if len(found) > 1:
         shown = ", ".join(sorted(found)[:_SHOWN])
         raise UnknownRevision(f"{digits} fits {len(found)} commits; give more digits: {shown}")

@@ -190,6 +190,11 @@ class GitBackend:
                     self._open(create=True)
 
     @property
+    def head(self) -> str | None:
+        """The full name of the ref that `HEAD` points at, `None` where it points at none."""
+        return self._head.target
+
+    @property
     def location(self) -> str:
         """The path as it was given."""
         return self._location
@@ -528,6 +533,9 @@ class GitBackend:
         small = len(self._merger.small_packs())
         with self._mutex:
             self._small_packs = small
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.location!r})"
 
 
 class FileKVBackend(GitBackend, ObjectKVBackend):

@@ -345,6 +345,11 @@ class Head:
             return self._choose(coming, going) or next(mains, coming[0])
         return None
 
+    @property
+    def target(self) -> str | None:
+        """The full name of the branch that `HEAD` points at, `None` where it points at none."""
+        return self._target() or None
+
     def _target(self) -> str | None:
         """Return the branch that `HEAD` points at, `None` for a detached one, empty for a damaged one."""
         content = read_plain(self._path)

@@ -390,3 +390,6 @@ class SQLBackend(AppendBackend):
     def _step(self, name: str) -> None:
         if self.fault is not None:
             self.fault(name)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.location!r})"
