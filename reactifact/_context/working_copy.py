@@ -102,6 +102,11 @@ class entered:  # noqa: N801 - reads as the verb of a with statement; a generato
 # -- reading a state as artifacts: models, identity, deliveries, and what was looked at --
 
 
+_REMEMBERED = 10_000  # artifacts of the last listing
+_TOGETHER = 64  # payloads of a listing that are read at once
+_SMALL = 64 * 1024  # bytes; after a larger one each is read alone
+
+
 class Reading:
     """A state seen as artifacts and relations."""
 
@@ -113,6 +118,8 @@ class Reading:
         self.listings: dict[str, ListingRecord] = {}
         self.is_tracking = False  # whether reads are noted
         self._loaded: set[str] = set()
+        self._listed: list[Stored] = []  # what was listed last
+        self._upcoming: dict[str, int] = {}  # those of it whose payloads were not read ahead, by place
         self._live: MutableMapping[str, Artifact[Any]] = {} if hold else WeakValueDictionary()
         self.closed = ""  # why a change would go nowhere; empty while one is taken
         self.closed_error: type[ReactifactError] = ReactifactError
@@ -173,9 +180,20 @@ class Reading:
                 f"read it while it is live, or from an earlier version"
             )
         payload = self.state.payload(stored.meta)
+        if artifact.id in self._upcoming and len(payload) <= _SMALL:
+            self._read_on(self._upcoming[artifact.id])
         artifact.payload = payload
         self._loaded.add(artifact.id)
         return self.model(stored.meta, payload)
+
+    def _read_on(self, place: int) -> None:
+        """Read the payloads that follow one in the last listing, several at once: they are looked at next."""
+        following = self._listed[place + 1 : place + _TOGETHER]
+        self.state.objects.prefetch(stored.meta.payload for stored in following)
+        for stored in self._listed[place : place + _TOGETHER]:
+            self._upcoming.pop(stored.meta.id, None)
+        if not self._upcoming:
+            self._listed = []
 
     def load_history(self, artifact: Artifact[Any]) -> list[BaseModel]:
         """Build the earlier versions of an artifact, oldest first."""
@@ -273,8 +291,11 @@ class Reading:
 
     def at(self, artifact_ids: Iterable[str]) -> list[Artifact[Any]]:
         """Return live artifacts by id, without noting reads."""
-        found = (self.state.stored(artifact_id) for artifact_id in artifact_ids)
-        return [self.artifact(stored) for stored in found if stored is not None]
+        listed = [one for one in self.state.stored_many(list(artifact_ids)) if one is not None]
+        if 1 < len(listed) <= _REMEMBERED:
+            self._listed = listed
+            self._upcoming = {stored.meta.id: place for place, stored in enumerate(listed)}
+        return [self.artifact(stored) for stored in listed]
 
     def type_of(self, meta: Meta) -> type[BaseModel] | str:
         """Return the model class of a version, or its type id where none resolves."""
@@ -304,6 +325,7 @@ class Reading:
 
         A view and its artifacts would else wait for the cycle collector.
         """
+        self._listed, self._upcoming = [], {}
         self.closed = too_late("the context was changed")
         self.is_tracking = False
         self._live.clear()

@@ -16,7 +16,7 @@ from .layout import Meta, Roots, decode_edges
 from .names import decode_name, encode_name
 from .object_db import Objects
 from .objects import Oid
-from .trees import Path, compare, lookup, read_ahead, read_differences, read_trees, walk
+from .trees import Path, compare, files_below, find_files, lookup, read_differences, walk
 
 Key = tuple[int, str]
 """(sequence, artifact id): the order of creation."""
@@ -210,10 +210,15 @@ def meta_at(objects: Objects, roots: Roots, path: Path) -> Meta:
 
 
 def _built(objects: Objects, roots: Roots, tree: Oid) -> _Order:
-    read_trees(objects, [tree])
-    paths = [path for path, _ in walk(objects, tree)]
-    read_ahead(objects, (roots.meta, paths))
-    keys = sorted((meta.sequence, meta.id) for meta in (meta_at(objects, roots, p) for p in paths))
+    paths = files_below(objects, tree)
+    found = find_files(objects, roots.meta, paths)
+    objects.prefetch(found.values())
+    keys = []
+    for path in paths:
+        oid = found.get(path)
+        meta = meta_at(objects, roots, path) if oid is None else Meta.decode(objects.read(oid).data)
+        keys.append((meta.sequence, meta.id))
+    keys.sort()
     return _Order(roots.meta, keys, {artifact_id: sequence for sequence, artifact_id in keys})
 
 

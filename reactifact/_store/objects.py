@@ -123,7 +123,8 @@ def parse_tree(data: bytes) -> dict[str, TreeEntry]:
             space = data.index(b" ", position)
             end = data.index(b"\0", space)
             name = data[space + 1 : end].decode("utf-8", "surrogateescape")
-            entries[name] = TreeEntry(int(data[position:space], 8), data[end + 1 : end + 21].hex())
+            entry = int(data[position:space], 8), data[end + 1 : end + 21].hex()
+            entries[name] = tuple.__new__(TreeEntry, entry)
             position = end + 21
     except ValueError as error:
         raise damaged(f"tree {object_id('tree', data)}", error) from error

@@ -5,7 +5,7 @@ Owns look-ups by id, type and relation, versions of artifacts, and the edits tha
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from operator import attrgetter
@@ -30,7 +30,7 @@ from .layout import (
 )
 from .object_db import Staging, blob_entry
 from .objects import TREE_MODE, Oid, TreeEntry, object_id
-from .trees import Edits, Path, lookup, subtree, update, walk
+from .trees import Edits, Path, find_files, lookup, subtree, update, walk
 from .versions import oldest_kept, oldest_kept_in
 
 # -- the bookkeeping of a new version --
@@ -274,6 +274,23 @@ class State:
                 seen.clear()
             found = seen[artifact_id] = None if entry is None else self.stored_at(entry.oid)
         return found
+
+    def stored_many(self, ids: Sequence[str]) -> list[Stored | None]:
+        """Return the live versions of some artifacts, each tree on the way looked at once."""
+        if self._seen.meta != self.roots.meta:
+            self._seen = _Seen(self.roots.meta, {})
+        seen = self._seen.versions
+        unknown = [i for i in ids if i not in self.changed and i not in seen]
+        fresh: dict[str, Stored | None] = {}
+        if len(unknown) > 1:
+            found = find_files(self.objects, self.roots.meta, [file_path(i) for i in unknown])
+            self.objects.prefetch(found.values())
+            for artifact_id in unknown:
+                oid = found.get(file_path(artifact_id))
+                fresh[artifact_id] = None if oid is None else self.stored_at(oid)
+            if len(seen) + len(fresh) <= _SEEN:
+                seen.update(fresh)
+        return [fresh[i] if i in fresh else self.stored(i) for i in ids]
 
     def stored_at(self, oid: Oid) -> Stored:
         """Return the version that a meta blob describes."""

@@ -81,6 +81,50 @@ def read_ahead(objects: Objects, *wanted: tuple[Oid | None, Collection[Path]]) -
     return files
 
 
+def files_below(objects: Objects, root: Oid | None) -> list[Path]:
+    """Return the paths of all files below a root, in no order; one read a level."""
+    found: list[Path] = []
+    level: list[tuple[Path, Oid]] = [] if root is None else [((), root)]
+    while level:
+        objects.prefetch({oid for _, oid in level})
+        below: list[tuple[Path, Oid]] = []
+        for base, tree in level:
+            for name, (mode, oid) in objects.tree(tree).items():
+                if mode == TREE_MODE:
+                    below.append(((*base, name), oid))
+                else:
+                    found.append((*base, name))
+        level = below
+    return found
+
+
+def find_files(objects: Objects, root: Oid | None, paths: Iterable[Path]) -> dict[Path, Oid]:
+    """Return the ids of the files that stand at some paths; each tree is looked at once, one read a level."""
+    found: dict[Path, Oid] = {}
+    level: list[tuple[Oid, int, list[Path]]] = [] if root is None else [(root, 0, list(paths))]
+    while level:
+        objects.prefetch({oid for oid, _, wanted in level if wanted})
+        below: list[tuple[Oid, int, list[Path]]] = []
+        for tree, depth, wanted in level:
+            entries = objects.tree(tree) if wanted else {}
+            deeper: dict[str, list[Path]] = {}
+            for path in wanted:
+                entry = entries.get(path[depth])
+                if entry is None:
+                    continue
+                if len(path) > depth + 1:
+                    deeper.setdefault(path[depth], []).append(path)
+                elif entry.mode != TREE_MODE:
+                    found[path] = entry.oid
+            below += [
+                (entries[name].oid, depth + 1, rest)
+                for name, rest in deeper.items()
+                if entries[name].mode == TREE_MODE
+            ]
+        level = below
+    return found
+
+
 def read_trees(objects: Objects, roots: Iterable[Oid | None], most: int | None = None) -> None:
     """Bring the trees below some roots into the cache, level by level, while a level has at most `most`."""
     level = {root for root in roots if root is not None}

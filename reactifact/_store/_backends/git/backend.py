@@ -239,7 +239,7 @@ class GitBackend:
             else:
                 found[oid] = recent
         if absent:
-            loose = self._has_loose(absent)
+            loose = len(absent) == 1 or self._has_loose(absent)
             database = None if loose else self._open_database()
             for oid in absent:
                 found[oid] = self._read(oid, loose=loose, database=database)
@@ -479,7 +479,7 @@ class GitBackend:
             if found is not None:
                 return found
             kind, data = self._read_again(oid)
-        return GitObject(_KINDS[kind], data)
+        return tuple.__new__(GitObject, (_KINDS[kind], data))
 
     def _read_from(self, database: pygit2.Odb, oid: Oid) -> tuple[int, bytes]:
         _, size = database.read_header(oid)  # of a delta: what comes out of it
