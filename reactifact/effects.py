@@ -8,8 +8,8 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
-from typing import Any, NamedTuple, TypeVar
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple, TypeVar, overload
 
 from pydantic import BaseModel
 
@@ -17,7 +17,7 @@ from ._context.context import Context
 from ._context.working_copy import WorkingCopy, current_scope, too_late
 from .artifacts import Artifact, encode
 from .errors import IntentConflict, ReactifactError
-from .interrupt import WAKE, PendingAction, PendingQuestion
+from .interrupt import WAKE, Options, PendingAction, PendingQuestion, TypedQuestion
 from .operations import Create, Delete, Link, Operation, Patch, Target, Unlink, Update, id_of, with_fields
 
 __all__ = ["Effects", "Handle", "current_effects"]
@@ -181,24 +181,68 @@ class Effects:
         """Plan the removal of the relations that match; `None` stands for any."""
         self.add(Unlink(id_of(source), relation, None if target is None else id_of(target)))
 
+    @overload
     def ask(
         self,
         question: str,
+        /,
         *,
         kind: str = "general",
         notes: dict[str, Any] | None = None,
         id: str | None = None,
+    ) -> Handle: ...
+    @overload
+    def ask(
+        self,
+        model: type[BaseModel],
+        question: str,
+        /,
+        *,
+        deadline: datetime | timedelta | None = None,
+        options: Options | None = None,
+        kind: str = "general",
+        notes: dict[str, Any] | None = None,
+        id: str | None = None,
+    ) -> Handle: ...
+    def ask(
+        self,
+        *what: Any,
+        deadline: datetime | timedelta | None = None,
+        options: Options | None = None,
+        kind: str = "general",
+        notes: dict[str, Any] | None = None,
+        id: str | None = None,
+        question: str | None = None,
     ) -> Handle:
-        """Plan a question to a human."""
-        return self.create(PendingQuestion(question=question, kind=kind, notes=notes or {}), id=id)
+        """Plan a question to a human: a text, or a model that the answer is to be and a text.
+
+        With a model a `TypedQuestion` is planned. Its answer is validated, and of `options`, where they are
+        given; from `deadline` (an aware time, or a timedelta from now) on it takes none, and the next turn
+        marks it as `expired`. Agents that consume `TypedQuestion` wake on both. `call.ask` waits for the
+        answer instead. Raises `AnswerInvalid` for options, `ValueError` for a naive deadline, and
+        `TypeError` for anything but these arguments.
+        """
+        given = what if question is None else (*what, question)
+        if len(given) == 1 and isinstance(given[0], str) and deadline is None and options is None:
+            plain = PendingQuestion(question=given[0], kind=kind, notes=notes or {})
+            return self.create(plain, id=id)
+        if len(given) != 2 or not (isinstance(given[0], type) and issubclass(given[0], BaseModel)):
+            raise TypeError(
+                "effects.ask takes a text, or a model class and a text; deadline= and options= need the model"
+            )
+        now = self.context.resources.clock.now()
+        typed = TypedQuestion.asking(
+            given[0], given[1], now=now, deadline=deadline, options=options, kind=kind, notes=notes or {}
+        )
+        return self.create(typed, id=id)
 
     def resume(
         self, question: Artifact[PendingQuestion] | Target, resolution: Any, *, change: bool = False
     ) -> None:
         """Plan the answer to a question; the same answer again plans nothing.
 
-        Raises `AnswerConflict` where the question has another answer, unless `change` asks for it, and
-        `LookupError` where there is no such question.
+        Raises `AnswerConflict` where the question has another answer, unless `change` asks for it,
+        `LookupError` where there is no such question, `AnswerInvalid` and `QuestionExpired` of a typed one.
         """
         question_id = id_of(question)
         current = self._planned.get(question_id)
@@ -210,7 +254,7 @@ class Effects:
         now = self.context.resources.clock.now()
         answered = current.answered_with(question_id, resolution, now, change=change)
         if answered is not None:
-            self.update(question_id, answered=True, resolution=resolution, resolved_at=now)
+            self.update(question_id, answered=True, resolution=answered.resolution, resolved_at=now)
 
     def act(
         self,

@@ -209,6 +209,18 @@ class AnswerConflict(ReactifactError, ValueError):
     """A question that is answered was answered otherwise; the first answer stands."""
 
 
+class AnswerInvalid(ReactifactError, ValueError):
+    """An answer is not what its question asks for; the question stays open."""
+
+
+class QuestionExpired(ReactifactError):
+    """The deadline of a question has passed: it takes no answer any more."""
+
+
+class UnknownQuestion(ReactifactError, LookupError):
+    """There is no question of that id, or it is open on several branches and none was named."""
+
+
 def text_of(error: BaseException) -> str:
     """Return what an exception says. An exception of a user may raise from its own `str`; this never does."""
     for text in (str, repr):

@@ -1,23 +1,26 @@
-"""The two built-in artifact types: a question to a human and an action on the world.
+"""The built-in artifact types: questions to a human and an action on the world.
 
-Owns their models and what of an action is intent (stored on the branch) and what is delivery
-(kept in the session's ledger and joined when the action is read).
+Owns their models, what an answer is checked for, and what of an action is intent (stored on the branch) and
+what is delivery (kept in the session's ledger and joined when the action is read).
 """
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, Literal, Self
 
 import pydantic_core
-from pydantic import AwareDatetime, BaseModel, Field
+from pydantic import AwareDatetime, BaseModel, Field, ValidationError
 
 from ._store import canonical
 from ._store.layout import WAKE as WAKE
-from .errors import AnswerConflict
-from .types.ids import register
+from .errors import AnswerConflict, AnswerInvalid, QuestionExpired
+from .types.codec import encode_payload
+from .types.ids import register, type_id_of
+from .types.registry import resolve
 
-__all__ = ["PendingAction", "PendingQuestion"]
+__all__ = ["PendingAction", "PendingQuestion", "TypedQuestion"]
 
 
 DELIVERY_FIELDS = ("status", "attempts", "dispatched_at", "error")
@@ -73,6 +76,131 @@ def _shown(value: Any) -> str:
         return f"a {type(value).__name__}"
 
 
+class AnswerOption(BaseModel):
+    """One of the answers that a question takes, as data, under its label."""
+
+    label: str
+    answer: dict[str, Any]
+
+
+class TypedQuestion(PendingQuestion):
+    """A question whose answer is a model: validated, of its options, and until its deadline, if it has these.
+
+    `answer_type` and `answer_schema` are the type id and the JSON schema of that model; `options` are the
+    only answers that are taken. `deadline` is an aware time; from then on no answer is taken, and the
+    next turn marks the question as `expired`. `asked_by` and `asked_on` are the agent that waits for the
+    answer in `call.ask`, and its event.
+    """
+
+    answer_type: str
+    answer_schema: dict[str, Any]
+    options: list[AnswerOption] | None = None
+    deadline: datetime | None = None
+    expired: bool = False
+    asked_by: str = ""
+    asked_on: dict[str, Any] | None = None
+
+    @classmethod
+    def asking(
+        cls,
+        model: type[BaseModel],
+        question: str,
+        *,
+        now: datetime,
+        deadline: datetime | timedelta | None = None,
+        options: Options | None = None,
+        **fields: Any,
+    ) -> Self:
+        """Return an open question. Raises `ValueError` for a naive deadline, `AnswerInvalid` for options."""
+        if isinstance(deadline, timedelta):
+            deadline = now + deadline
+        if deadline is not None and deadline.tzinfo is None:
+            raise ValueError(f"deadline={deadline!r} has no time zone: pass an aware time, or a timedelta")
+        return cls(
+            question=question,
+            answer_type=type_id_of(model),
+            answer_schema=model.model_json_schema(),
+            options=None if options is None else _labelled(model, options),
+            deadline=None if deadline is None else deadline.astimezone(UTC),
+            **fields,
+        )
+
+    def is_over(self, when: datetime) -> bool:
+        """Tell whether the deadline has passed without an answer."""
+        return not self.answered and (self.expired or (self.deadline is not None and when >= self.deadline))
+
+    def answer(self) -> BaseModel | None:
+        """Return the answer as its model, `None` while there is none. Raises `TypeNotFoundError`."""
+        return _validated(resolve(self.answer_type), self.resolution) if self.answered else None
+
+    def answered_with(
+        self, artifact_id: str, resolution: Any, when: datetime, *, change: bool
+    ) -> Self | None:
+        """Return the question with a validated answer, `None` where it has the very same answer already.
+
+        Raises `AnswerInvalid`, `QuestionExpired` for one that is late, `AnswerConflict` for a second one.
+        """
+        if self.is_over(when):
+            raise QuestionExpired(
+                f"question {artifact_id!r} was open until {self.deadline}: it takes no answer any more; ask "
+                f"again if one is still needed"
+            )
+        try:
+            answer = _dumped(_validated(resolve(self.answer_type), resolution))
+        except ValidationError as error:
+            raise AnswerInvalid(_invalid(artifact_id, self.answer_type, error)) from error
+        if self.options is not None and all(option.answer != answer for option in self.options):
+            labels = ", ".join(repr(option.label) for option in self.options)
+            raise AnswerInvalid(
+                f"question {artifact_id!r} takes one of its options, {labels}, and the answer is none of them"
+            )
+        return super().answered_with(artifact_id, answer, when, change=change)
+
+
+Options = Mapping[str, BaseModel] | Sequence[BaseModel]
+"""The answers that a question takes, by label; without labels they are numbered from 1."""
+
+
+def _labelled(model: type[BaseModel], options: Options) -> list[AnswerOption]:
+    pairs = options if isinstance(options, Mapping) else {str(n): one for n, one in enumerate(options, 1)}
+    if not pairs:
+        raise AnswerInvalid("options=: a question with no option at all cannot be answered; leave it out")
+    for label, option in pairs.items():
+        if not isinstance(option, model):
+            raise AnswerInvalid(f"option {label!r} is {option!r}, and not a {model.__name__}")
+    return [AnswerOption(label=label, answer=_dumped(option)) for label, option in pairs.items()]
+
+
+def _validated(model: type[BaseModel], answer: Any) -> BaseModel:
+    return answer if isinstance(answer, model) else model.model_validate(answer)
+
+
+def _dumped(answer: BaseModel) -> dict[str, Any]:
+    found: Any = canonical.decode(encode_payload(answer))
+    return found if isinstance(found, dict) else {"root": found}
+
+
+def _invalid(artifact_id: str, answer_type: str, error: ValidationError) -> str:
+    """Say what is wrong with an answer, without repeating it: it may hold a secret."""
+    faults = [
+        f"{'.'.join(map(str, one['loc'])) or 'the answer'}: {one['msg']}"
+        for one in error.errors(include_input=False, include_url=False, include_context=False)
+    ]
+    return f"the answer to question {artifact_id!r} is not a {answer_type}: {'; '.join(faults)}"
+
+
+class Waiting(BaseException):
+    """Ends an execution that waits for an answer; it is run again when there is one.
+
+    Not an `Exception`, so that a produce that catches all errors does not take it for one.
+    """
+
+    def __init__(self, question_id: str, question: TypedQuestion | None) -> None:
+        super().__init__(f"waits for the answer to question {question_id!r}")
+        self.question_id = question_id
+        self.question = question  # to be asked; `None` where it stands already
+
+
 class PendingAction(BaseModel):
     """An effect on the world that was decided and is delivered after the commit.
 
@@ -103,4 +231,5 @@ class PendingAction(BaseModel):
 
 
 register(PendingQuestion, type_id="reactifact.interrupt.PendingQuestion")
+register(TypedQuestion, type_id="reactifact.interrupt.TypedQuestion")
 register(PendingAction, type_id="reactifact.interrupt.PendingAction")

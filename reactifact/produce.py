@@ -10,18 +10,22 @@ import inspect
 import random
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, overload
 
 from anyio.lowlevel import checkpoint_if_cancelled
+from blake3 import blake3
 from pydantic import BaseModel
 from typing_extensions import TypeVar
 
 from ._context.context import Context
 from ._context.working_copy import current_scope
+from ._store import canonical
 from .artifacts import Artifact
 from .effects import Effects, current_effects
-from .errors import add_note
+from .errors import QuestionExpired, add_note
 from .events import Event, EventType
+from .interrupt import Options, TypedQuestion, Waiting
 from .operations import Patch
 from .request import current_request
 
@@ -161,7 +165,10 @@ async def run_with_retries(
     Effects and, inside an execution, direct changes of the failed try are dropped first; what it read
     stays read. The last error is raised as it is, with a note of how many tries there were.
     """
+    scope = current_scope()
     for tries in range(1, retries.times + 2):
+        if scope is not None:
+            scope.questions = 0
         back = _savepoint(context, effects, inputs)
         try:
             await once()
@@ -281,6 +288,65 @@ class ProduceCall(Generic[T_co]):
         if scope is None or scope.memos is None:
             raise RuntimeError("call.memo is there only while a produce runs")
         return await scope.memos.recall(key, function)
+
+    async def ask(
+        self,
+        model: type[M],
+        question: str,
+        *,
+        deadline: datetime | timedelta | None = None,
+        options: Options | None = None,
+        key: str | None = None,
+        kind: str = "general",
+        notes: dict[str, Any] | None = None,
+    ) -> M:
+        """Ask a human and return the answer, a `model`; the execution waits for it without running.
+
+        Where there is no answer yet, the execution ends here: the question is committed, and nothing else
+        that it planned. When it is answered, or its deadline has passed, the agent is run again on the
+        same event, from the start, and comes by here with the answer; what `call.memo` keeps is not
+        paid again. `key` tells the questions of one execution apart, by default their order does.
+        `deadline` is an aware time, or a timedelta from when it is first asked; `options` are the only
+        answers that are taken. Raises `QuestionExpired` after the deadline, `AnswerInvalid` for options,
+        `ValueError` for a naive deadline, `RuntimeError` where no runtime runs the agent.
+        """
+        scope = current_scope()
+        if scope is None or scope.asker is None or scope.asker[1] is None:
+            raise RuntimeError(
+                "call.ask waits for an answer, and needs a Runtime that runs the agent again: run it by one, "
+                "or use effects.ask"
+            )
+        scope.questions += 1
+        agent, event = scope.asker
+        question_id = _question_id(agent, event, key if key is not None else f"#{scope.questions}")
+        found = self.context.get(question_id)
+        if found is None:
+            now = self.context.resources.clock.now()
+            asked = TypedQuestion.asking(
+                model,
+                question,
+                now=now,
+                deadline=deadline,
+                options=options,
+                kind=kind,
+                notes=notes or {},
+                asked_by=agent,
+                asked_on=event.to_dict(),
+            )
+            raise Waiting(question_id, asked)
+        data = found.data
+        if not isinstance(data, TypedQuestion):
+            raise TypeError(f"artifact {question_id!r} has the id of a question and is none")
+        if data.expired and not data.answered:
+            raise QuestionExpired(f"question {question_id!r} was not answered until {data.deadline}")
+        if not data.answered:
+            raise Waiting(question_id, None)
+        return model.model_validate(data.resolution)
+
+
+def _question_id(agent: str, event: Event, key: str) -> str:
+    text = canonical.one_line([agent, event.to_dict(), key])
+    return f"question:{blake3(text.encode('utf-8', 'surrogatepass')).hexdigest()[:24]}"
 
 
 def as_types(given: Types | None) -> tuple[type[BaseModel], ...]:

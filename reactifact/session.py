@@ -25,6 +25,7 @@ from ._sessions.stores import StoreLike, open_database
 from ._store.branch import MAIN, Branch
 from ._store.names import branch_ref, encode_name
 from ._store.protocol import Durability, Pruned
+from .clock import SYSTEM_CLOCK
 from .errors import StoreError, add_note
 from .logging import get_logger
 from .produce import Backoff
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from ._sessions import service
     from ._sessions.relay import RelayReport
     from ._sessions.sync import SyncReport
+    from ._sessions.questions import AskedQuestion
 
 __all__ = ["Session", "SessionStore"]
 
@@ -250,6 +252,58 @@ class SessionStore:
 
         options = SyncOptions(sessions=sessions, lease=lease)
         return await sync(self.database, remote, options, resources=resources)
+
+    async def questions(
+        self, session_id: str | None = None, *, only_open: bool = True
+    ) -> list[AskedQuestion]:
+        """Return the questions that wait for an answer in a session, or in all, branch by branch.
+
+        With `only_open=False` those that are answered or expired too. Reads every question there is. A
+        branch that cannot be read is left out and logged.
+        """
+        from ._sessions import questions
+
+        now = SYSTEM_CLOCK.now()
+        found, broken = await in_thread(
+            partial(questions.questions, only_open=only_open), self.database, session_id, now
+        )
+        for one in broken:
+            log.warning("questions of a branch cannot be read", extra={"ref": one.ref, "error": one.error})
+        return found
+
+    async def answer(
+        self,
+        question_id: str,
+        answer: Any = None,
+        *,
+        session_id: str | None = None,
+        branch: str | None = None,
+        option: str | None = None,
+        change: bool = False,
+        wait: float = 10.0,
+        resources: RuntimeResources | None = None,
+    ) -> AskedQuestion:
+        """Answer a question in the store; the next turn of its branch wakes who waits for it.
+
+        `answer` is a model or JSON data, or `option` is the label of one of the question's options. Where
+        the id is on several branches, the session's own line is meant. Waits `wait` seconds for a turn in
+        progress. Raises `UnknownQuestion`, `AnswerInvalid`, `QuestionExpired` for an answer that is late,
+        `AnswerConflict` for a second one (unless `change` asks for it), `TypeNotFoundError` where the model
+        of the answer cannot be imported, `SessionBusy`, `StaleSession`.
+        """
+        from ._sessions import questions
+
+        return await questions.answer(
+            self.database,
+            question_id,
+            answer,
+            session=session_id,
+            branch=branch,
+            option=option,
+            change=change,
+            wait=wait,
+            resources=resources,
+        )
 
     async def pending_sessions(self) -> list[str]:
         """Return the sessions in which some branch has actions to send, sorted.

@@ -20,7 +20,7 @@ from ..artifacts import Artifact
 from ..commit import Commit
 from ..errors import ReadOnlyContext, SessionBusy, StoreError, WrongType
 from ..events import Event, EventType
-from ..interrupt import PendingAction, PendingQuestion
+from ..interrupt import PendingAction, PendingQuestion, TypedQuestion
 from ..merging import MergePreview, Policy
 from ..operations import Relation
 from ..resources import RuntimeResources
@@ -275,9 +275,15 @@ class Context:
         return self.create(PendingQuestion(question=question, kind=kind, notes=notes or {}))
 
     def pending_questions(self) -> list[Artifact[PendingQuestion]]:
-        """Return the questions that are not answered."""
+        """Return the questions that wait for an answer: not answered, and not expired."""
         asked = self.list_artifacts(PendingQuestion)
-        return [question for question in asked if not question.data.answered]
+        now = self.resources.clock.now()
+        return [
+            question
+            for question in asked
+            if not question.data.answered
+            and not (isinstance(question.data, TypedQuestion) and question.data.is_over(now))
+        ]
 
     def has_pending_question(self) -> bool:
         """Tell whether a question is open."""
@@ -292,7 +298,8 @@ class Context:
         """Answer a question; `None` for an id that is not a question.
 
         The same answer again changes nothing. Raises `AnswerConflict` for another one, unless `change`
-        asks for it: agents then react to the question once more.
+        asks for it: agents then react to the question once more. A `TypedQuestion` takes its model, or data
+        that validates as one: raises `AnswerInvalid`, and `QuestionExpired` once its deadline has passed.
         """
         found = self.get(id)
         if found is None or not isinstance(found.data, PendingQuestion):

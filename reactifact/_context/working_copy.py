@@ -58,6 +58,8 @@ class Scope:
         self.working = working
         self.effects = effects
         self.memos = memos
+        self.asker: Any = None  # the agent that runs, as the queue knows it, and its event
+        self.questions = 0  # how many `call.ask` has come by
         self.calls: list[dict[str, str]] = []  # what was asked of models, for the record of the commit
 
 

@@ -25,6 +25,7 @@ from ..streaming import Observer
 from .drain import Dispatcher, Drained, ErrorCallback, Options
 from .execution import Result
 from .plan import Roster, Scheduler, renames
+from .questions import Deadlines
 
 # -- what a runtime runs with: agents, policies, callbacks, and what follows from them alone --
 
@@ -111,6 +112,7 @@ class Wiring:
         self.max_failures = max_failures
         self.observers: tuple[Observer, ...] = observers_of(tracer, context.resources.metrics)
         self.next_wake: tuple[Any, datetime | None] | None = None  # as of a state of the outbox
+        self.deadlines = Deadlines()
         self._hinted: set[str] = set()
         self._told_absent: set[str] = set()
 

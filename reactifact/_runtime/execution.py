@@ -6,7 +6,7 @@ Whether its result is committed is the generation's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -21,6 +21,7 @@ from .._memo import Memos
 from ..agents import Agent
 from ..effects import Effects
 from ..errors import told
+from ..interrupt import TypedQuestion, Waiting
 from ..logging import bind, get_logger
 from ..operations import Create, Operation
 from ..streaming import ExecutionFailed, ExecutionFinished, ExecutionStarted, emit, is_observed
@@ -41,6 +42,7 @@ class Result:
     direct: list[Prepared] = field(default_factory=list)
     error: BaseException | None = None
     latency: float = 0.0  # in milliseconds
+    waits: bool = False  # for an answer: it is run again when there is one
     _sealed: SealedResult | None = None
 
     @classmethod
@@ -53,6 +55,10 @@ class Result:
         """Return the result that an earlier try of the generation left behind."""
         result = cls(work, found)
         result.prepare(working)
+        asked = (item.operation.data for item in result.patch if isinstance(item.operation, Create))
+        result.waits = any(
+            isinstance(one, TypedQuestion) and one.asked_by == (work.asker or work.name) for one in asked
+        )
         return result
 
     def fail(self, error: Exception) -> None:
@@ -127,6 +133,7 @@ async def execute(
     clock = context.resources.clock
     started = clock.monotonic()
     scope = Scope(context, view, effects, remember(work, view))
+    scope.asker = (work.asker or work.name, work.event)
     try:
         with entered(scope), bind(agent=work.agent.name, generation=generation):
             number = _begin(work)
@@ -176,18 +183,44 @@ def _what(work: Work) -> dict[str, str]:
 
 async def _run(context: Context, work: Work, view: WorkingCopy, before: WorkingCopy) -> Result:
     _note_trigger(view, work)
-    patch = await work.agent.execute(context, work.event)
+    try:
+        patch = await work.agent.execute(context, work.event)
+        operations, direct = [_own(operation) for operation in patch.operations], view.direct
+        check_declared(work.agent, operations)
+        waits = False
+    except Waiting as waiting:
+        operations, direct, waits = _asked([waiting]), [], True
+    except BaseExceptionGroup as group:
+        waiting_ones, others = group.split(Waiting)
+        if waiting_ones is None:
+            raise
+        if others is not None:
+            raise others from None
+        operations, direct, waits = _asked(_leaves(waiting_ones)), [], True
     view.check_loaded()
-    operations = [_own(operation) for operation in patch.operations]
-    check_declared(work.agent, operations)
-    found = HeldResult(work.name, work.event, operations, view.direct, view.reads, view.listings)
+    found = HeldResult(work.name, work.event, operations, direct, view.reads, view.listings)
     result = Result(work, found)
     if context.commits.is_remote:
         with CancelScope(shield=True):  # what it did is not to be lost
             await look_ahead(context.commits, filter(None, map(_id, [*operations, *view.direct])))
     result.prepare(view)
+    result.waits = waits
     found.note_state(before)
     return result
+
+
+def _asked(waiting: Iterable[BaseException]) -> list[Operation]:
+    """Return the creation of the questions that an execution waits for and that are not asked yet."""
+    found = (one for one in waiting if isinstance(one, Waiting) and one.question is not None)
+    return [Create(one.question, id=one.question_id) for one in found if one.question is not None]
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error
 
 
 def _own(operation: Operation) -> Operation:

@@ -16,12 +16,14 @@ from typing import Any, Generic, TypeVar
 from .._context.context import Context
 from .._context.queue import Queue, QueueEntry
 from .._context.working_copy import Scope, WorkingCopy, entered
+from .._store import canonical
 from .._store.layout import ListingRecord
 from ..agents import Agent
 from ..commit import Read
 from ..events import Event, EventType
 from ..interrupt import PendingAction
 from ..triggers import Trigger
+from .questions import resumed_by
 
 # -- which agents run on which events: matching a queue against a state --
 
@@ -37,6 +39,7 @@ class Work:
     reads: dict[str, int] = field(default_factory=dict)
     listings: dict[str, ListingRecord] = field(default_factory=dict)
     debounced: bool = False
+    asker: str = ""  # the name under which it asks, where it waited for an answer under an earlier one
     error: Exception | None = None  # what a condition raised while the event was matched
 
 
@@ -145,11 +148,26 @@ def match(
     plain: list[Work] = []
     debounced = _Debounced()
     scope = Scope(context, view)
+    waiting: dict[tuple[str, str], Work] = {}
     with entered(scope):
         for entry in batch:
             owed = []
-            for name, agent in roster.asked(entry.event.type, entry.event.artifact_type):
+            resumed = resumed_by(view, entry.event)
+            asker = None if resumed is None else roster.renames.get(resumed[0], resumed[0])
+            asked = roster.asked(entry.event.type, entry.event.artifact_type)
+            if asker in names and all(name != asker for name, _ in asked):
+                asked = [pair for pair in roster.ordered if pair in asked or pair[0] == asker]
+            for name, agent in asked:
                 if not entry.is_asked(name):
+                    continue
+                if resumed is not None and name == asker:
+                    owed.append(name)
+                    key = (name, canonical.one_line(resumed[1].to_dict()))
+                    if key in waiting:  # it waited for several answers
+                        waiting[key].entries.append(entry)
+                        continue
+                    waiting[key] = Work(name, agent, resumed[1], [entry], asker=resumed[0])
+                    plain.append(waiting[key])
                     continue
                 view.reads, view.listings = {}, {}
                 try:
@@ -168,6 +186,8 @@ def match(
                 work.debounced = True
                 debounced.add(work, found)
             absent = [name for name in entry.owed or () if name not in names]
+            if resumed is not None and entry.owed is None and asker not in names:
+                absent.append(resumed[0])
             queue.owe(entry, owed + absent)
             entry.considered = names if entry.considered <= names else entry.considered | names
     return sorted([*plain, *debounced.work()], key=lambda work: work.agent.priority)

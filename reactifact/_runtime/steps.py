@@ -84,8 +84,10 @@ class Steps:
             commits.hold([result.sealed() for result in results], self._memos)
 
     def keep_memos_of(self, work: Iterable[Work]) -> None:
-        """Keep the memos of work that waits for the next generation, and no result."""
-        memos = self._of(work)
+        """Keep the memos of work that is not done, and of executions of other generations, and no result."""
+        mine = {(key, place) for key, place in self._places.values()}
+        others = [memo for memo in self._memos if (held_key(memo.event, memo.agent), memo.place) not in mine]
+        memos = [*others, *self._of(work)]
         if memos:
             self.context.commits.hold([], memos)
 

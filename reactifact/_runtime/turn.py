@@ -161,6 +161,7 @@ class Turn:
         """Run one generation and return the number of executions."""
         wiring, context = self.wiring, self.context
         wiring.warn_without_dispatcher()
+        wiring.deadlines.expire(context)
         await self._look_ahead()
         planned = generation.plan(context, wiring.roster, self.known)
         self.known = None
@@ -238,7 +239,8 @@ class Turn:
             labels = generation.Labels(self.info.run_id, number)
             with context.commits.whole():
                 again = generation.commit_all(context, combined, labels)
-                steps.keep_memos_of([*again, *self._running.not_started])
+                waiting = [one.result.work for one in combined if one.result.waits]
+                steps.keep_memos_of([*again, *self._running.not_started, *waiting])
             generation.tell(combined, context.version)
         except BaseException:
             # cut in the middle, or failed: what has finished is kept beside the queue

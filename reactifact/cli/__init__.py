@@ -1,7 +1,7 @@
 """The command line: reading a store, for people and for scripts.
 
 Owns the program `reactifact`: its verbs, its exit codes, the environment it reads. Only `relay`, `retry`,
-`branch`, `reject`, `hooks`, `export`, `import`, `prune` and `sync` change a store. What is shown is
+`branch`, `answer`, `reject`, `hooks`, `export`, `import`, `prune` and `sync` change a store. What is shown is
 collected by the layers below; a verb chooses and prints.
 """
 
@@ -30,6 +30,7 @@ from .by_hand import git_merge, git_setup, git_text, hooks, reject
 from .common import say_error, to_stderr
 from .diagrams import context, graph
 from .log import diff, log
+from .questions import answer, questions
 from .relay import relay, retry
 from .replay import replay
 from .sessions import outbox, sessions
@@ -94,7 +95,7 @@ def cli(click_context: click.Context, store: str | None) -> None:
 for verb in (blame, history, bisect, init, tag, fork, merge, undo, redo, revert, delete, compact, run):
     cli.add_command(verb)
 for verb in (
-    *(log, show, diff, sessions, outbox, context, graph),
+    *(log, show, diff, sessions, outbox, questions, answer, context, graph),
     *(relay, retry, branch, replay, audit, verify, bundle, export, import_, prune, sync),
     *(reject, hooks, git_setup, git_merge, git_text),
 ):

@@ -24,7 +24,7 @@ from .._store.object_db import Database, Staging, blob_entry
 from .._store.objects import CommitObject, Oid, Signature
 from .._store.state import State
 from ..errors import StoreError, UnknownRevision
-from ..interrupt import PendingQuestion
+from ..interrupt import PendingQuestion, TypedQuestion
 from ..outbox import status_of
 from ..resources import RuntimeResources
 from ..session import SessionStore
@@ -38,7 +38,7 @@ from .llm import RECORDING_FILE, REPORT_REF, VERSIONS_FILE
 # -- state replay: what a session was at any version, read from the commit's tree exactly --
 
 
-_QUESTION = type_id_of(PendingQuestion)
+_QUESTIONS = (type_id_of(PendingQuestion), type_id_of(TypedQuestion))
 
 
 def readable(store: StoreLike) -> Database:
@@ -163,11 +163,11 @@ def summary_of(view: View, now: datetime) -> dict[str, Any]:
 
 def _open_questions(state: State) -> int:
     found = 0
-    for artifact_id in state.ids_of([_QUESTION]):
+    for artifact_id in state.ids_of(_QUESTIONS):
         stored = state.stored(artifact_id)
         assert stored is not None
         question: Any = canonical.decode(state.payload(stored.meta))
-        found += not question["answered"]
+        found += not (question["answered"] or question.get("expired"))
     return found
 
 

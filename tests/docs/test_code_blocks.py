@@ -67,7 +67,10 @@ class MyBackend(SQLiteKVBackend):
         super().__init__(f"{path}.db")
 """
 
-PROGRAMS = (("durable-steps.md", 'session_save_policy="per_step"', "20\n"),)
+PROGRAMS = (
+    ("durable-steps.md", 'session_save_policy="per_step"', "20\n"),
+    ("people.md", "call.ask(Approval", "Refund 900 cents? open\n['action:refund:r1']\n"),
+)
 """Page, a text of a block that is a whole program, and what it prints."""
 
 CASES = (
