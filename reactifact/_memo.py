@@ -18,8 +18,8 @@ from .errors import InvalidName, PayloadError
 from .types.codec import decode_payload
 from .types.registry import resolve
 
-Keep = Callable[[str, Any], Awaitable[None]]
-"""Keeps the sealed value of a key; what it returns from is as safe as the runtime promises."""
+Keep = Callable[[str, Any], Awaitable[Any]]
+"""Keeps the sealed value of a key, as safe as the runtime promises, and returns it as it is kept."""
 
 
 class Memos:
@@ -48,9 +48,9 @@ class Memos:
                 if isinstance(found, Awaitable):
                     found = await found
                 value = sealed(found, f"the value of call.memo({key!r}, ...)")
-                self._values[key] = value
                 if self._keep is not None:
-                    await self._keep(key, value)
+                    value = await self._keep(key, value)
+                self._values[key] = value
             return opened(self._values[key])
 
 

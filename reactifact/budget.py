@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Any
 from weakref import WeakSet
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from .logging import get_logger
 from .providers import LLMProvider, LLMRequest, LLMResponse, LLMResponseChunk
@@ -36,6 +36,7 @@ class RunOutcome(StrEnum):
     BUDGET_TIME_EXCEEDED = "budget_time_exceeded"
     BUDGET_TOKENS_EXCEEDED = "budget_tokens_exceeded"
     BUDGET_COST_EXCEEDED = "budget_cost_exceeded"
+    BUDGET_TOOL_CALLS_EXCEEDED = "budget_tool_calls_exceeded"
     QUOTA_EXCEEDED = "quota_exceeded"
     STOPPED = "stopped"
 
@@ -44,7 +45,8 @@ class Budget(BaseModel):
     """Limits of one turn; `None` means no limit.
 
     `max_runs` counts executions, `max_iterations` generations, `max_seconds` is a hard deadline,
-    `max_tokens` and `max_cost` count what `resources.llm` reports. `max_tool_calls` is refused.
+    `max_tokens` and `max_cost` count what `resources.llm` reports. `max_tool_calls` counts the calls of tools
+    (`Tool.run`): one more is not made and raises `BudgetExceeded`, and no further generation starts.
     """
 
     model_config = ConfigDict(validate_assignment=True)
@@ -56,16 +58,6 @@ class Budget(BaseModel):
     max_tokens: int | None = Field(default=None, ge=0)
     max_cost: float | None = Field(default=None, ge=0)
 
-    @field_validator("max_tool_calls")
-    @classmethod
-    def _refuse_what_is_not_enforced(cls, value: int | None) -> int | None:
-        if value is not None:
-            raise ValueError(
-                "max_tool_calls is not supported: nothing counts the calls of tools; count them in the "
-                "produce that calls them, or limit max_tokens"
-            )
-        return value
-
     @property
     def tracks_llm_usage(self) -> bool:
         """Whether completions have to be counted."""
@@ -74,11 +66,13 @@ class Budget(BaseModel):
 
 @dataclass
 class BudgetTracker:
-    """What the model calls of a turn have used so far."""
+    """What the model and tool calls of a turn have used so far."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cost: float = 0.0
+    tool_calls: int = 0
+    refused_tool_calls: int = 0  # that the budget did not allow
 
     @property
     def total_tokens(self) -> int:
@@ -99,6 +93,8 @@ class BudgetTracker:
             return RunOutcome.BUDGET_TOKENS_EXCEEDED
         if budget.max_cost is not None and self.cost > 0 and self.cost >= budget.max_cost:
             return RunOutcome.BUDGET_COST_EXCEEDED
+        if self.refused_tool_calls:
+            return RunOutcome.BUDGET_TOOL_CALLS_EXCEEDED
         return None
 
 
@@ -114,6 +110,7 @@ class RunStats:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cost: float = 0.0
+    tool_calls: int = 0
     absent: dict[str, int] = field(default_factory=dict)
     """Agents that events wait for and that are not registered, with the number of events."""
 
@@ -151,6 +148,7 @@ class MeteredLLM(LLMProvider):
 
     async def complete(self, request: LLMRequest) -> LLMResponse:
         """Ask the wrapped model and count what it used."""
+        self._require_quota()
         trackers = self._trackers()
         response: LLMResponse = await self.inner.complete(request)
         self._count(trackers, request, getattr(response, "usage", None))
@@ -158,6 +156,7 @@ class MeteredLLM(LLMProvider):
 
     async def stream(self, request: LLMRequest) -> AsyncIterator[LLMResponseChunk]:
         """Pass the wrapped model's chunks on, counting each that reports usage as it comes."""
+        self._require_quota()
         trackers = self._trackers()
         chunks = self.inner.stream(request)
         if inspect.isawaitable(chunks):
@@ -176,8 +175,14 @@ class MeteredLLM(LLMProvider):
         turns = self.resources.allowances()
         return [turn.tracker for turn in turns if turn.budget is not None and turn.budget.tracks_llm_usage]
 
+    def _require_quota(self) -> None:
+        quota = self.resources.quota
+        if quota is not None:
+            quota.require(self.resources.clock, "tokens", "cost")
+
     def _count(self, trackers: list[BudgetTracker], request: LLMRequest, usage: Any) -> None:
-        if not usage or not trackers:
+        quota = self.resources.quota
+        if not usage or not (trackers or quota is not None):
             return
         prompt, completion = _tokens(usage, "prompt_tokens"), _tokens(usage, "completion_tokens")
         cost = 0.0
@@ -187,6 +192,8 @@ class MeteredLLM(LLMProvider):
         finally:  # the tokens are used, whatever the application's pricer raises
             for tracker in trackers:
                 tracker.record(prompt_tokens=prompt, completion_tokens=completion, cost=cost)
+            if quota is not None:
+                quota.count(self.resources.clock, tokens=prompt + completion, cost=cost)
 
     def _model(self, request: LLMRequest) -> str:
         """Return the model's name for the pricer: the request's own, else the provider's, else ""."""
@@ -208,17 +215,19 @@ def metered(
     """Run a turn: show its budget on the resources and count its model calls in `tracker`.
 
     `deadline` is in seconds of `resources.clock.monotonic()`; `None` derives it from the budget.
-    Calls are counted where the budget limits tokens or cost. Turns may overlap on the same
-    resources: each counts its own calls, a nested one for the turns around it too, and the model
-    itself is back in place when the last one ends.
+    Calls are counted where the budget limits tokens or cost, or the resources have a quota. Turns may
+    overlap on the same resources: each counts its own calls, a nested one for the turns around it too, and
+    the model itself is back in place when the last one ends.
     """
     if deadline is None and budget is not None and budget.max_seconds is not None:
         deadline = resources.clock.monotonic() + budget.max_seconds
     with resources.allowing(Allowance(budget, deadline, tracker)):
-        if budget is None or not budget.tracks_llm_usage:
+        is_tracked = budget is not None and budget.tracks_llm_usage
+        if not is_tracked and resources.quota is None:
             yield
             return
-        _tell_without_pricer(resources, budget)
+        if budget is not None and is_tracked:
+            _tell_without_pricer(resources, budget)
         wrapper = _wrap(resources)
         try:
             yield

@@ -282,6 +282,7 @@ class Effects:
             ordering_key=ordering_key,
             not_before=None if not_before is None else _in_utc(not_before, key),
         )
+        action = self.context.resources.redact(action)  # as it would stand
         standing = self._standing(artifact_id)
         if standing is not None and (
             standing.cancelled_at is not None or encode(standing).payload == encode(action).payload

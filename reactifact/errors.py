@@ -9,6 +9,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import NamedTuple
 
+from pydantic import ValidationError
+
 
 class ReactifactError(Exception):
     """Base of every error that reactifact raises for its own reasons."""
@@ -221,8 +223,31 @@ class UnknownQuestion(ReactifactError, LookupError):
     """There is no question of that id, or it is open on several branches and none was named."""
 
 
+class NotAuthorized(ReactifactError, PermissionError):
+    """The authorizer of the resources did not allow a write or a send; nothing of it was done."""
+
+
+class GuardrailViolation(ReactifactError, ValueError):
+    """A guardrail of the resources refused what was to be written or sent; nothing of it was done."""
+
+
+class QuotaExceeded(ReactifactError):
+    """What the quota of the resources allows in a span of time is used up; nothing more is done."""
+
+
+class BudgetExceeded(ReactifactError):
+    """What the budget of the turn allows is used up; the call was not made."""
+
+
 def text_of(error: BaseException) -> str:
-    """Return what an exception says. An exception of a user may raise from its own `str`; this never does."""
+    """Return what an exception says. An exception of a user may raise from its own `str`; this never does.
+
+    Of a validation error the values are left out: they may be secrets, or somebody's data.
+    """
+    if isinstance(error, ValidationError):
+        faults = error.errors(include_input=False, include_url=False, include_context=False)
+        said = "; ".join(f"{'.'.join(map(str, one['loc'])) or 'the value'}: {one['msg']}" for one in faults)
+        return f"{len(faults)} validation error{'s' * (len(faults) != 1)} for {error.title}: {said}"
     for text in (str, repr):
         with suppress(Exception):
             return str.__str__(text(error))

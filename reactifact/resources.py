@@ -14,7 +14,11 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Generic, TypeVar, overload
 
+from pydantic import BaseModel
+
 from .clock import SYSTEM_CLOCK, Clock
+from .errors import BudgetExceeded
+from .guards import Access, Quota, check, redacted
 
 __all__ = ["ResourceKey", "ResourceScope", "RuntimeResources"]
 
@@ -44,6 +48,21 @@ class Allowance:
 # The turns that the present code runs in, the outermost first. Several turns may share resources.
 _turns: ContextVar[tuple[Allowance, ...]] = ContextVar("reactifact_allowances", default=())
 
+
+def take_tool_call(name: str) -> None:
+    """Count a call of a tool for every turn around it. Raises `BudgetExceeded`, counting nothing."""
+    turns = [turn for turn in _turns.get() if turn.budget is not None]
+    for turn in turns:
+        limit = turn.budget.max_tool_calls
+        if limit is not None and turn.tracker.tool_calls >= limit:
+            turn.tracker.refused_tool_calls += 1
+            raise BudgetExceeded(
+                f"tool {name!r} was not called: the turn's budget of max_tool_calls={limit} is used up"
+            )
+    for turn in turns:
+        turn.tracker.tool_calls += 1
+
+
 _OF_THE_TURN = ("budget", "budget_deadline", "budget_tracker")
 _INTERNAL = ("additional", "_typed", "_in_progress")
 _WHO_SETS = "the runtime keeps it; choose another name, or pass budget= to the Runtime or to arun"
@@ -54,11 +73,7 @@ _NOT_DONE = {
     "sources": "nothing looks into a registry of sources; register yours under its type",
     "context_builder": "nothing asks it; call yours in the produce",
     "verification_threshold": "nothing is verified against it; compare in the produce",
-    "redactor": "nothing is redacted; take secrets out before they become artifacts",
     "trace_truncate": "there are no traces; read the log",
-    "authorizer": "it is not asked about any write; check in the produce",
-    "guardrails": "they are not asked about any write; check in the produce",
-    "quota": "it is not enforced; pass budget= to the Runtime or to arun",
 }
 """The arguments that are taken for the sake of the signature, and why a value is refused."""
 
@@ -70,8 +85,9 @@ class RuntimeResources:
     type or `ResourceKey` (`register`, `get`, `require`). `id_factory(type name)` makes ids;
     `clock` is what the runtime reads the time from; `principal` is the author of direct changes; `metrics`
     is a meter of OpenTelemetry (extra `otel`), by which turns, executions and deliveries are measured.
-    `budget`, `budget_deadline` and `budget_tracker` are those of the turn that asks. What the library does
-    not do yet (`redactor`, `authorizer`, `quota` ...) is refused with a `ValueError`, and not ignored.
+    `budget`, `budget_deadline` and `budget_tracker` are those of the turn that asks. `authorizer`,
+    `guardrails` (one or several), `redactor` and `quota` stand before each write and each send: see
+    `guards`. What the library does not do (`sources` ...) is refused with a `ValueError`, and not ignored.
     """
 
     def __init__(
@@ -118,7 +134,35 @@ class RuntimeResources:
             raise ValueError(
                 f"{name}= is not supported: {_NOT_DONE[name]} (an object of your own goes under another name)"
             )
+        if name in ("authorizer", "redactor") and value is not None and not callable(value):
+            raise TypeError(f"{name}= is {value!r}: pass a function (see reactifact.guards)")
+        if name == "quota" and value is not None and not isinstance(value, Quota):
+            raise TypeError(f"quota= is {value!r}: pass a reactifact.guards.Quota")
+        if name == "guardrails" and value is not None:
+            value = (value,) if callable(value) else tuple(value)
+            if not all(callable(one) for one in value):
+                raise TypeError("guardrails= holds something that is no function (see reactifact.guards)")
         super().__setattr__(name, value)
+
+    # -- guard rails ---------------------------------------------------------------------------
+
+    @property
+    def guards_access(self) -> bool:
+        """Whether anybody is asked about writes and sends."""
+        return self.authorizer is not None or bool(self.guardrails)
+
+    def check(
+        self, verb: str, artifact_id: str, data: BaseModel | None, current: BaseModel | None, author: str
+    ) -> None:
+        """Ask authorizer and guardrails about an access. Raises `NotAuthorized`, `GuardrailViolation`."""
+        access = Access(verb, artifact_id, data, current, author, self.principal)
+        check(access, self.authorizer, self.guardrails or ())
+
+    def redact(self, value: Any) -> Any:
+        """Return a text or a model as the redactor leaves it."""
+        if self.redactor is None:
+            return value
+        return self.redactor(value) if isinstance(value, str) else redacted(value, self.redactor)
 
     @property
     def clock(self) -> Clock:

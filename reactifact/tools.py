@@ -1,15 +1,17 @@
 """A tool: a function that a model may call, with the JSON schema of its arguments.
 
-Owns the schema, the check of what a model passes, and the call. Which tools a model is shown, and
-the loop of calls and answers, are the application's.
+Owns the schema, the check of what a model passes, and the call, which counts for `Budget.max_tool_calls`.
+Which tools a model is shown, and the loop of calls and answers, are the application's.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, get_type_hints, overload
 
@@ -17,6 +19,7 @@ from pydantic import PydanticUserError, TypeAdapter, ValidationError, validate_c
 from pydantic_core import to_json
 
 from .errors import ReactifactError, text_of
+from .resources import take_tool_call
 
 _REFUSED = {
     inspect.Parameter.POSITIONAL_ONLY: "is positional-only",
@@ -50,6 +53,11 @@ class Tool(ABC):
     `parameters` is the JSON schema of the arguments.
     """
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "run" in cls.__dict__:
+            cls.run = _counted(cls.run)  # type: ignore[method-assign, assignment]
+
     name: str = ""
     description: str = ""
     parameters: Mapping[str, Any] = {"type": "object", "properties": {}}
@@ -66,6 +74,29 @@ class Tool(ABC):
     @abstractmethod
     async def run(self, arguments: Mapping[str, Any] | str) -> ToolOutput:
         """Call the tool with arguments by name, as a mapping or as JSON text."""
+
+
+Run = Callable[[Any, Mapping[str, Any] | str], Awaitable[ToolOutput]]
+
+_inside: ContextVar[tuple[int, ...]] = ContextVar("reactifact_tools", default=())
+"""The tools whose calls the present code runs in: one that hands on to its base class is counted once."""
+
+
+def _counted(run: Run) -> Run:
+    """Count the calls of a tool for the turns around them; one too many raises `BudgetExceeded`."""
+
+    @functools.wraps(run)
+    async def counted(self: Tool, arguments: Mapping[str, Any] | str) -> ToolOutput:
+        if id(self) in _inside.get():
+            return await run(self, arguments)
+        take_tool_call(self.name)
+        token = _inside.set((*_inside.get(), id(self)))
+        try:
+            return await run(self, arguments)
+        finally:
+            _inside.reset(token)
+
+    return counted
 
 
 class FunctionTool(Tool):

@@ -156,6 +156,7 @@ class Committer:
         """Make one versioned commit of the direct changes since the last commit, if any."""
         check_text(author, "author")
         check_text(message, "message")
+        message = self.resources.redact(message)
         main = self.working
         self.gather()
         if not main.operations and main.state.is_clean:

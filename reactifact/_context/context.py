@@ -127,7 +127,7 @@ class Context:
         Raises `PayloadError` when the data would not come back equal from the store, `InvalidName`
         for an id that cannot be stored.
         """
-        return self._view().create(data, id, self.commits.origin())
+        return self._view().create(self._guarded("create", id, data), id, self.commits.origin())
 
     @overload
     def get(self, id: str) -> Artifact[Any] | None: ...
@@ -166,11 +166,31 @@ class Context:
         view, scope = self._view(), current_scope()
         if scope is not None and scope.working is view and scope.effects is not None:
             scope.effects.follow(id, view, new_data)
+        if view.state.stored(id) is not None:
+            new_data = self._guarded("update", id, new_data)
         return view.update(id, new_data, self.commits.origin())
 
     def delete(self, id: str) -> bool:
         """Remove an artifact; its relations stay, dangling. Returns whether it was there."""
+        self._guarded("delete", id)
         return self._view().delete(id, self.commits.origin()) is not None
+
+    def _guarded(self, verb: str, id: str | None, data: M | None = None) -> M:
+        """Ask the guard rails about a direct change, and return its data redacted.
+
+        Raises `NotAuthorized`, `GuardrailViolation`. What an execution changes is asked about when it has
+        ended, as its agent's.
+        """
+        resources = self.resources
+        if data is not None:
+            data = resources.redact(data)
+        scope = current_scope()
+        if resources.guards_access and (scope is None or scope.context is not self or scope.asker is None):
+            view = self._view()
+            stored = None if id is None else view.state.stored(id)
+            current = None if stored is None else view.artifact(stored).data
+            resources.check(verb, id or "", data, current, self.commits.principal)
+        return data  # type: ignore[return-value]  # `None` only where nobody looks at it
 
     @overload
     def list_artifacts(self, type: None = None) -> list[Artifact[Any]]: ...
@@ -204,10 +224,12 @@ class Context:
 
     def link(self, source: str, relation: str, target: str) -> Relation:
         """Add a relation; repeating it changes nothing; the ends need not exist."""
+        self._guarded("link", source)
         return self._view().link(source, relation, target)
 
     def unlink(self, source: str, relation: str | None = None, target_id: str | None = None) -> int:
         """Remove the relations that match (`None`: any) and return how many went."""
+        self._guarded("unlink", source)
         return self._view().unlink(source, relation, target_id)
 
     def relations(
@@ -258,7 +280,8 @@ class Context:
     def mark_failed(self, id: str, error: str | None = None) -> Artifact[PendingAction] | None:
         """Record that a delivery failed; `None` for an id that is not an action."""
         self.require_open()
-        return delivery.mark(self.commits.working, id, "failed", error, self.resources.clock.now())
+        said = None if error is None else self.resources.redact(error)
+        return delivery.mark(self.commits.working, id, "failed", said, self.resources.clock.now())
 
     def retry_action(self, id: str) -> Artifact[PendingAction] | None:
         """Let a failed or parked action be delivered again; `None` for an id that is not an action.

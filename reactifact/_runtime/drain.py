@@ -300,7 +300,7 @@ class _Drainer:
         if key is not None and key in self._blocked:
             return
         with bind(**_fields(self._context, action)):
-            if await self._may_send(action):
+            if await self._may_send(action) and self._is_in_quota():
                 await self._send(action, key)
 
     async def _send(self, action: Artifact[PendingAction], key: str | None) -> None:
@@ -311,6 +311,7 @@ class _Drainer:
         if is_observed():
             emit(DeliveryStarted, **self._told(action), attempts=action.data.attempts)
         try:
+            self._ask(action)
             await self._call(action)
         except Exception as error:
             took = clock.monotonic() - begun
@@ -384,6 +385,21 @@ class _Drainer:
                 f"whether it went out is not known; it is sent again under the same key"
             )
 
+    def _is_in_quota(self) -> bool:
+        """Count a send, unless the quota of the resources is used up: the action then stays pending."""
+        resources = self._context.resources
+        if resources.quota is None or resources.quota.take(resources.clock, "sends"):
+            return True
+        log.warning("action not sent: the quota of sends is used up")
+        return False
+
+    def _ask(self, action: Artifact[PendingAction]) -> None:
+        """Ask the guard rails about a send. Raises `NotAuthorized`, `GuardrailViolation`."""
+        resources = self._context.resources
+        if resources.guards_access:
+            author = action.created_by_commit or ""
+            resources.check("send", action.id, action.data, action.data, str(resources.principal or author))
+
     async def _may_send(self, action: Artifact[PendingAction]) -> bool:
         """Tell whether the action is still ours to send: the lock is, and nobody else has sent it."""
         if self.options.stops is not None and self.options.stops():
@@ -417,15 +433,16 @@ class _Drainer:
     async def _failed(
         self, action: Artifact[PendingAction], number: int, error: Exception, seconds: float
     ) -> None:
+        redact = self._context.resources.redact
         status = "parked" if self._is_last(action.id) else "failed"
-        failed = await self._record(action, status, text_of(error) or type(error).__name__)
+        failed = await self._record(action, status, redact(text_of(error)) or type(error).__name__)
         self.done.errors.append((number, error))
         self.done.parked += status == "parked"
-        extra = {"error": told(error), "attempts": 0 if failed is None else failed.data.attempts}
+        extra = {"error": redact(told(error)), "attempts": 0 if failed is None else failed.data.attempts}
         log.warning("action dispatch failed", extra=extra)
         if status == "parked":
             log.error("action parked: it is not sent before it is re-armed", extra=extra)
-        self._tell(action, failed, seconds, told(error))
+        self._tell(action, failed, seconds, redact(told(error)))
         await _call_back(self.options.on_error, failed or action, error)
 
     def _is_last(self, action_id: str) -> bool:

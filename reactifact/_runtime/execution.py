@@ -23,7 +23,8 @@ from ..effects import Effects
 from ..errors import told
 from ..interrupt import TypedQuestion, Waiting
 from ..logging import bind, get_logger
-from ..operations import Create, Operation
+from ..operations import Create, Operation, Update
+from ..resources import RuntimeResources
 from ..streaming import ExecutionFailed, ExecutionFinished, ExecutionStarted, emit, is_observed
 from .plan import Work
 
@@ -42,6 +43,7 @@ class Result:
     direct: list[Prepared] = field(default_factory=list)
     error: BaseException | None = None
     latency: float = 0.0  # in milliseconds
+    redact: Callable[[str], str] = str  # what its error says, for the log
     waits: bool = False  # for an answer: it is run again when there is one
     _sealed: SealedResult | None = None
 
@@ -86,7 +88,7 @@ class Result:
         if self.error is None:
             log.debug("agent finished", extra={"latency_ms": self.latency})
         else:
-            text = told(self.error)
+            text = self.redact(told(self.error))
             log.warning("agent failed", extra={"latency_ms": self.latency, "error": text})
 
     def sealed(self) -> SealedResult:
@@ -96,12 +98,41 @@ class Result:
         return self._sealed
 
     def prepare(self, working: WorkingCopy) -> None:
-        """Check that everything asked for can be stored. Raises what makes it impossible."""
-        self.patch = prepare(self.found.operations, working)
-        self.direct = prepare(self.found.direct, working)
+        """Check that everything asked for may be done and can be stored. Raises what makes it impossible."""
+        resources = working.resources
+        operations, direct = self.found.operations, self.found.direct
+        if resources.redactor is not None:
+            operations = [_redacted(one, resources) for one in operations]
+            direct = [_redacted(one, resources) for one in direct]
+        if resources.guards_access:
+            for operation in [*direct, *operations]:
+                _ask(operation, working, self.work.agent.name)
+        self.patch = prepare(operations, working)
+        self.direct = prepare(direct, working)
         for item in self.patch:
             if isinstance(item.operation, Create):
                 item.operation.artifact_id = item.artifact_id
+
+
+def _redacted(operation: Operation, resources: RuntimeResources) -> Operation:
+    if isinstance(operation, Create):
+        return replace(operation, data=resources.redact(operation.data))
+    if isinstance(operation, Update):
+        return replace(operation, new_data=resources.redact(operation.new_data))
+    return operation
+
+
+def _ask(operation: Operation, working: WorkingCopy, author: str) -> None:
+    """Ask the guard rails about one operation. Raises `NotAuthorized`, `GuardrailViolation`."""
+    verb, data = type(operation).__name__.lower(), None
+    artifact_id = str(getattr(operation, "artifact_id", None) or getattr(operation, "id", None) or "")
+    if isinstance(operation, Create):
+        data = operation.data
+    elif isinstance(operation, Update):
+        data = operation.new_data
+    stored = working.state.stored(artifact_id)
+    current = None if stored is None else working.version_data(stored.meta)
+    working.resources.check(verb, artifact_id, data, current, author)
 
 
 Remember = Callable[[Work, WorkingCopy], Memos]
@@ -145,6 +176,7 @@ async def execute(
             except BaseException as cut:
                 _tell(Result.failed(work, cut), number)
                 raise
+            result.redact = context.resources.redact
             result.latency = round((clock.monotonic() - started) * 1000, 3)
             result.log()
             _tell(result, number)

@@ -19,6 +19,7 @@ from .._context.context import Context
 from .._context.push import publish
 from .._context.working_copy import WorkingCopy
 from .._memo import Memos
+from ..guards import redacted_data
 from .execution import Result
 from .plan import Work
 
@@ -58,13 +59,16 @@ class Steps:
 
     async def _remember(
         self, work: Work, view: WorkingCopy, before: WorkingCopy, key: str, value: Any
-    ) -> None:
+    ) -> Any:
         place = self._places[id(work)][1]
+        if self.context.resources.redactor is not None:
+            value = redacted_data(value, self.context.resources.redactor)
         reads, types = dict(view.reads), type_trees(before, view.listings)
         memo = HeldMemo(work.name, work.event, place, key, value, reads, types)
         stale = [one for one in self._of([work]) if one.key == key]
         self._memos = [one for one in self._memos if one not in stale] + [memo]
         await self._write()
+        return value
 
     async def finished(self, result: Result) -> None:
         """Keep what an execution came to; one that failed is not kept."""

@@ -102,6 +102,7 @@ class Turn:
             prompt_tokens=self.tracker.prompt_tokens,
             completion_tokens=self.tracker.completion_tokens,
             cost=self.tracker.cost,
+            tool_calls=self.tracker.tool_calls,
             absent=self.absent,
         )
 
@@ -122,7 +123,7 @@ class Turn:
             if ended is not None:
                 return ended
             if await self.run_generation() == 0 and not self._has_work():
-                return RunOutcome.COMPLETED
+                return RunOutcome.QUOTA_EXCEEDED if self._holds_back() else RunOutcome.COMPLETED
         return self._ended() or RunOutcome.ITERATIONS_EXHAUSTED
 
     async def flush(self) -> None:
@@ -143,7 +144,14 @@ class Turn:
             return RunOutcome.STOPPED
         if self.limits.max_runs is not None and self.runs >= self.limits.max_runs and self._owes_runs():
             return RunOutcome.BUDGET_RUNS_EXCEEDED
+        if self._is_quota_used_up() and self._owes_runs():
+            return RunOutcome.QUOTA_EXCEEDED
         return self.tracker.exhausted(self.limits.budget)
+
+    def _is_quota_used_up(self) -> bool:
+        resources = self.context.resources
+        quota = resources.quota
+        return quota is not None and quota.exceeded(resources.clock, "runs", "tokens", "cost") is not None
 
     def _owes_runs(self) -> bool:
         """Whether some event waits for an execution, as far as it has been matched."""
@@ -155,7 +163,18 @@ class Turn:
         present = self.wiring.roster.names
         if any(not generation.owed_to_absent(entry, present) for entry in self.context.queue.active(present)):
             return True
-        return self.wiring.saves_per_commit and may_deliver(self.wiring)
+        return self._delivers_now and not self._holds_back() and may_deliver(self.wiring)
+
+    def _holds_back(self) -> bool:
+        """Whether actions wait that the quota of the resources does not let out."""
+        quota, clock = self.context.resources.quota, self.context.resources.clock
+        is_used_up = quota is not None and quota.exceeded(clock, "sends") is not None
+        return is_used_up and self._delivers_now and bool(delivery.sendable(self.context.working))
+
+    @property
+    def _delivers_now(self) -> bool:
+        """Whether each generation drains the outbox."""
+        return self.wiring.saves_per_commit
 
     async def run_generation(self) -> int:
         """Run one generation and return the number of executions."""
@@ -217,7 +236,10 @@ class Turn:
         limit = self.limits.max_runs
         if limit is not None and self.runs + self._running.executed >= limit:
             return False
-        return self.tracker.exhausted(self.limits.budget) is None
+        if self._is_quota_used_up() or self.tracker.exhausted(self.limits.budget) is not None:
+            return False
+        resources = self.context.resources
+        return resources.quota is None or resources.quota.take(resources.clock, "runs")
 
     async def _execute(self, planned: generation.Plan) -> None:
         context, wiring = self.context, self.wiring

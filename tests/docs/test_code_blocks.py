@@ -69,6 +69,14 @@ class MyBackend(SQLiteKVBackend):
 
 PROGRAMS = (
     ("durable-steps.md", 'session_save_policy="per_step"', "20\n"),
+    (
+        "guard-rails.md",
+        "def authorizer(",
+        "my key is [key]\n"
+        "guardrail polite refuses to create Letter 'l2' by 'ann': it shouts\n"
+        "not authorized: delete Letter 'l1' by 'ann': ann deletes nothing\n"
+        "{'text': 'my key is [key]'}\n",
+    ),
     ("people.md", "call.ask(Approval", "Refund 900 cents? open\n['action:refund:r1']\n"),
 )
 """Page, a text of a block that is a whole program, and what it prints."""

@@ -454,12 +454,3 @@ async def test_cancel_run_tells_the_awaiter_and_frees_the_runtime() -> None:
     hang[0] = False
     assert await runtime.arun() == 1  # the event was not consumed
     assert live(context, "q").data.text == "why"
-
-
-def test_a_limit_that_nothing_enforces_is_refused() -> None:
-    assert Budget(max_tool_calls=None).max_tool_calls is None
-    with pytest.raises(ValueError, match="max_tool_calls is not supported"):
-        Budget(max_tool_calls=3)
-    budget = Budget()
-    with pytest.raises(ValueError, match="max_tool_calls is not supported"):
-        budget.max_tool_calls = 3
