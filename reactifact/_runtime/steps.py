@@ -43,6 +43,7 @@ class Steps:
         self._places: dict[int, tuple[HeldKey, int]] = {}
         self._barrier = Lock()
         self._asked = self._written = 0
+        self._left = len(work)  # executions that have not ended
         count: Counter[HeldKey] = Counter()
         for item in work:
             key = held_key(item.event, item.name)
@@ -71,14 +72,21 @@ class Steps:
         return value
 
     async def finished(self, result: Result) -> None:
-        """Keep what an execution came to; one that failed is not kept."""
+        """Keep what an execution came to; one that failed is not kept.
+
+        The last one of a generation is not written here: its generation is committed now.
+        """
+        self._left -= 1
         if result.error is None:
             self._finished.append(result)
-            await self._write()
+            if self._left:
+                await self._write()
 
     def begin_with(self, results: Iterable[Result | None]) -> None:
         """Take over the results that an earlier try has left behind."""
-        self._finished = [result for result in results if result is not None and result.error is None]
+        found = [result for result in results if result is not None]
+        self._finished = [result for result in found if result.error is None]
+        self._left -= len(found)
 
     def hold(self, results: Iterable[Result]) -> None:
         """Let the next commit keep exactly these results, beside the memos."""
