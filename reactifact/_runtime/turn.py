@@ -169,7 +169,7 @@ class Turn:
         """Whether actions wait that the quota of the resources does not let out."""
         quota, clock = self.context.resources.quota, self.context.resources.clock
         is_used_up = quota is not None and quota.exceeded(clock, "sends") is not None
-        return is_used_up and self._delivers_now and bool(delivery.sendable(self.context.working))
+        return is_used_up and self._delivers_now and may_deliver(self.wiring)
 
     @property
     def _delivers_now(self) -> bool:
