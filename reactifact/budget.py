@@ -36,7 +36,6 @@ class RunOutcome(StrEnum):
     BUDGET_TIME_EXCEEDED = "budget_time_exceeded"
     BUDGET_TOKENS_EXCEEDED = "budget_tokens_exceeded"
     BUDGET_COST_EXCEEDED = "budget_cost_exceeded"
-    BUDGET_TOOL_CALLS_EXCEEDED = "budget_tool_calls_exceeded"
     QUOTA_EXCEEDED = "quota_exceeded"
     STOPPED = "stopped"
 
@@ -46,7 +45,7 @@ class Budget(BaseModel):
 
     `max_runs` counts executions, `max_iterations` generations, `max_seconds` is a hard deadline,
     `max_tokens` and `max_cost` count what `resources.llm` reports. `max_tool_calls` counts the calls of tools
-    (`Tool.run`): one more is not made and raises `BudgetExceeded`, and no further generation starts.
+    (`Tool.run`): one more is not made and raises `BudgetExceeded`.
     """
 
     model_config = ConfigDict(validate_assignment=True)
@@ -72,7 +71,6 @@ class BudgetTracker:
     completion_tokens: int = 0
     cost: float = 0.0
     tool_calls: int = 0
-    refused_tool_calls: int = 0  # that the budget did not allow
 
     @property
     def total_tokens(self) -> int:
@@ -93,8 +91,6 @@ class BudgetTracker:
             return RunOutcome.BUDGET_TOKENS_EXCEEDED
         if budget.max_cost is not None and self.cost > 0 and self.cost >= budget.max_cost:
             return RunOutcome.BUDGET_COST_EXCEEDED
-        if self.refused_tool_calls:
-            return RunOutcome.BUDGET_TOOL_CALLS_EXCEEDED
         return None
 
 

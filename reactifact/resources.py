@@ -55,7 +55,6 @@ def take_tool_call(name: str) -> None:
     for turn in turns:
         limit = turn.budget.max_tool_calls
         if limit is not None and turn.tracker.tool_calls >= limit:
-            turn.tracker.refused_tool_calls += 1
             raise BudgetExceeded(
                 f"tool {name!r} was not called: the turn's budget of max_tool_calls={limit} is used up"
             )
