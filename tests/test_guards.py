@@ -371,6 +371,7 @@ def quota(clock: JumpingClock, **limits: Any) -> RuntimeResources:
     return RuntimeResources(clock=clock, quota=Quota(per=timedelta(hours=1), **limits))
 
 
+@pytest.mark.every_loop
 async def test_a_quota_of_runs_ends_the_turn_and_holds_over_turns() -> None:
     clock = JumpingClock()
     context = Context(quota(clock, runs=3))
@@ -462,6 +463,7 @@ class Handing(Own):
         return await super().run(arguments)
 
 
+@pytest.mark.every_loop
 async def test_one_tool_call_more_than_the_budget_is_not_made() -> None:
     made: list[int] = []
     refused: list[str] = []
