@@ -14,6 +14,7 @@ from typing import Any, Generic, NamedTuple, Protocol, cast
 from pydantic import BaseModel
 from typing_extensions import TypeVar
 
+from ._html.elements import Html, facts, inline, join
 from ._store import canonical
 from ._store.layout import Meta
 from .errors import InvalidName, ReactifactError, TypeNotFoundError
@@ -175,6 +176,20 @@ class Artifact(Generic[M]):
 
     def __repr__(self) -> str:
         return f"Artifact(id={self.id!r}, data_type={self.data_type!r}, version={self.version})"
+
+    def _repr_html_(self) -> Html:
+        """Return the artifact as two tables, for a notebook: what it is, and its data."""
+        known = facts(
+            [
+                ("id", self.id),
+                ("type", self.data_type),
+                ("version", self.version),
+                ("created", self.created_at.isoformat(timespec="seconds")),
+                ("updated", self.updated_at.isoformat(timespec="seconds")),
+            ]
+        )
+        data = dump(self.data)
+        return join([known, facts([(name, inline(value)) for name, value in data.items()])])
 
 
 def diff_data(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from ._html.elements import Html, facts, join, table
 from .operations import Operation
 
 __all__ = ["Commit", "Read", "Write"]
@@ -47,6 +48,42 @@ class Commit:
     context_version: int | None = None
     reads: list[Read] = field(default_factory=list)
     writes: list[Write] = field(default_factory=list)
+
+    def _repr_html_(self) -> Html:
+        """Return the commit as tables, for a notebook, without operations and reads: they may be many."""
+        known = facts(
+            [
+                ("author", self.author),
+                ("message", self.message),
+                ("version", self.context_version),
+                ("time", self.timestamp.isoformat(timespec="seconds")),
+                ("id", self.id),
+            ]
+        )
+        head = ["Wrote", "Version", "How"]
+        return join([known, table(head, [[w.artifact_id, w.version, w.op_type] for w in self.writes])])
+
+
+class History(list[Commit]):
+    """Commits in a list that shows as a table in a notebook."""
+
+    SHOWN = 50
+
+    def _repr_html_(self) -> Html:
+        """Return the last commits as a table, in their order."""
+        rows = [
+            [
+                commit.context_version,
+                commit.timestamp.isoformat(timespec="seconds"),
+                commit.author,
+                commit.message,
+                ", ".join(f"{write.op_type} {write.artifact_id}" for write in commit.writes),
+            ]
+            for commit in self[-self.SHOWN :]
+        ]
+        left = len(self) - len(rows)
+        caption = f"the last {len(rows)} of {len(self)} commits" if left else None
+        return table(["Version", "Time", "Author", "Message", "Wrote"], rows, caption=caption)
 
 
 class StoredCommit(Commit):

@@ -22,6 +22,7 @@ from typing import Any, Final, Literal, TypeVar
 import pydantic_core
 from pydantic import BaseModel
 
+from ._html.elements import Child, Html, inline, join, table
 from ._store._history.merge import Clash, Combined, Content, MergePlan, Version
 from ._store.canonical import content_hash, decode
 from ._store.object_db import Objects, Staging
@@ -361,6 +362,28 @@ class MergePreview:
         lines += [f"unlink {r.source_id} {r.relation} {r.target_id}" for r in self.unlinked]
         lines += [f"conflict {detail}" for detail in self.details]
         return "\n".join(lines) or "nothing to take over"
+
+    def _repr_html_(self) -> Html:
+        """Return what the merge would do as tables, for a notebook."""
+        rows: list[list[Child]] = [["adopt", name] for name in self.adopted]
+        rows += [["combine", name] for name in self.combined]
+        rows += [["delete", name] for name in self.deleted]
+        for kind, relations in (("link", self.linked), ("unlink", self.unlinked)):
+            rows += [[kind, f"{r.source_id} {r.relation} {r.target_id}"] for r in relations]
+        rows += [["conflict", summary] for summary in self.conflicts]
+        fields: list[list[Child]] = [
+            [detail.artifact_id, name, *(_cell(data, name) for data in detail.stored)]
+            for detail in self.details
+            for name in detail.fields
+        ]
+        shown = [table(["What", "Artifact"], rows, caption=None if rows else "nothing to take over")]
+        if fields:
+            shown.append(table(["Artifact", "Field", "Base", "Ours", "Theirs"], fields, caption="conflicts"))
+        return join(shown)
+
+
+def _cell(data: dict[str, Any] | None, name: str) -> Html | None:
+    return inline(data[name]) if data is not None and name in data else None
 
 
 def preview(objects: Objects, plan: MergePlan) -> MergePreview:

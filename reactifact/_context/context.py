@@ -437,13 +437,13 @@ class Context:
         """The id of the last applied commit, or `None`."""
         return self.commits.line.head
 
-    def history(self) -> list[Commit]:
+    def history(self) -> past.History:
         """Return the applied commits, the oldest first."""
         return past.commits(self.commits.line)
 
     commit_log = history
 
-    def diff(self, a: int, b: int) -> dict[str, Any]:
+    def diff(self, a: int, b: int) -> past.VersionDiff:
         """Compare the committed state of two versions: `{"added", "removed", "changed"}`.
 
         Raises `ValueError` unless `0 <= a <= b <= version`.
@@ -504,6 +504,10 @@ class Context:
     ) -> list[past.ArtifactVersion]:
         """Return the kept versions of all live artifacts of a type, or with some content."""
         return past.find_versions(self._view(), type, content_hash)
+
+    def _repr_html_(self) -> str:
+        """Return the context as tables, for a notebook: where it stands, and its newest artifacts."""
+        return views.as_tables(self.commits.line, self._view())
 
     # -- branches ------------------------------------------------------------------------------
 

@@ -9,8 +9,10 @@ from typing import Any, cast
 
 from pydantic import BaseModel
 
+from .._html.elements import Child, Html, inline, table
 from .._store import canonical
 from .._store._history.adoption import roots_at
+from .._store._history.diff import diff_values
 from .._store.branch import Branch
 from .._store.commits import CommitRecord, operation_payload, subject
 from .._store.graph import first_parents
@@ -22,6 +24,7 @@ from .._store.state import State, Stored
 from .._store.trees import compare
 from ..artifacts import ACTION_TYPE
 from ..commit import Commit, Read, StoredCommit, Write
+from ..commit import History as History
 from ..errors import StoreError
 from ..interrupt import DELIVERY_FIELDS
 from ..operations import Create, Delete, Link, Operation, Unlink, Update
@@ -32,7 +35,7 @@ from .working_copy import Reading
 # -- the history of a line as commits, and what differs between two of its versions --
 
 
-def commits(line: Branch) -> list[Commit]:
+def commits(line: Branch) -> History:
     """Return the versioned commits of a line, the oldest first."""
     line.seal()
     found = [
@@ -40,7 +43,7 @@ def commits(line: Branch) -> list[Commit]:
         for oid, record in first_parents(line.objects, line.tip)
         if record is not None and record.context_version is not None and record.version > line.baseline
     ]
-    return found[::-1]
+    return History(found[::-1])
 
 
 def _commit(line: Branch, oid: Oid, record: CommitRecord) -> Commit:
@@ -129,7 +132,30 @@ def roots_of_version(line: Branch, version: int) -> Roots:
     raise ValueError(f"there is no commit with context version {version} in this history")
 
 
-def diff(line: Branch, old: int, new: int) -> dict[str, Any]:
+class VersionDiff(dict[str, Any]):
+    """What differs between two versions, in a dictionary that shows as a table in a notebook."""
+
+    def _repr_html_(self) -> Html:
+        """Return a row for each field that differs."""
+        rows: list[list[Child]] = []
+        for kind in ("added", "removed"):
+            for artifact_id, data in self[kind].items():
+                rows += [
+                    [kind, artifact_id, name, *_sides(kind, inline(value))] for name, value in data.items()
+                ]
+        for artifact_id, sides in self["changed"].items():
+            for change in diff_values(sides["old"], sides["new"]):
+                old = None if change.kind == "added" else inline(change.old)
+                new = None if change.kind == "removed" else inline(change.new)
+                rows.append(["changed", artifact_id, change.path, old, new])
+        return table(["What", "Artifact", "Field", "Before", "After"], rows)
+
+
+def _sides(kind: str, value: Html) -> tuple[Child, Child]:
+    return (None, value) if kind == "added" else (value, None)
+
+
+def diff(line: Branch, old: int, new: int) -> VersionDiff:
     """Compare the committed state of two context versions.
 
     Raises `ValueError` unless `0 <= old <= new <= version`.
@@ -151,7 +177,7 @@ def diff(line: Branch, old: int, new: int) -> dict[str, Any]:
             found["removed"][artifact_id] = was
         else:
             found["changed"][artifact_id] = {"old": was, "new": now}
-    return {kind: dict(sorted(entries.items())) for kind, entries in found.items()}
+    return VersionDiff({kind: dict(sorted(entries.items())) for kind, entries in found.items()})
 
 
 def committed_data(objects: Objects, oid: Oid | None) -> dict[str, Any] | None:

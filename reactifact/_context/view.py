@@ -8,10 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from pydantic import BaseModel
 
+from .._html.elements import Child, Html, facts, inline, join, table
+from .._store import canonical
+from .._store.branch import Branch
+from .._store.trees import walk
 from ..artifacts import Artifact
 from ..types.codec import dump
 from .working_copy import WorkingCopy
@@ -54,6 +59,14 @@ class View:
     def __repr__(self) -> str:
         return f"View({len(self.artifacts)} artifacts)"
 
+    def _repr_html_(self) -> Html:
+        """Return a row for each artifact, for a notebook."""
+        rows: list[list[Child]] = [
+            [artifact.id, artifact.data_type, artifact.version, inline(dump(artifact.data))]
+            for artifact in self.artifacts
+        ]
+        return table(_HEAD, rows)
+
 
 def _line(artifact: Artifact[Any]) -> str:
     fields = json.dumps(dump(artifact.data), ensure_ascii=False, separators=(", ", ": "))
@@ -61,6 +74,41 @@ def _line(artifact: Artifact[Any]) -> str:
     is_word = artifact.id.isprintable() and " " not in artifact.id
     name = artifact.id if is_word else json.dumps(artifact.id)
     return f"[{type(artifact.data).__name__}] {name} {fields}".translate(_LINE_ENDS)
+
+
+# -- a whole context in a notebook --
+
+
+_HEAD = ("Artifact", "Type", "Version", "Data")
+_SHOWN = 20
+_COUNTED = 1000
+"""Artifacts up to which a context is counted, and its newest are shown, when it is only looked at."""
+
+
+def as_tables(line: Branch, working: WorkingCopy) -> Html:
+    """Return where a context stands, and its newest artifacts. Notes no read, and needs no class."""
+    state = working.state
+    known = facts(
+        [
+            ("session", line.session),
+            ("branch", line.branch),
+            ("version", line.version),
+            ("waiting actions", len(state.waiting())),
+        ]
+    )
+    stored = sum(1 for _ in islice(walk(state.objects, state.roots.artifacts), _COUNTED + 1))
+    if stored > _COUNTED:
+        types = [[type_id] for type_id in state.type_ids()]
+        return join([known, table(["Type"], types, caption=f"more than {_COUNTED} artifacts")])
+    ids = state.ids_of(state.type_ids())
+    rows: list[list[Child]] = []
+    for artifact_id in ids[-_SHOWN:]:
+        found = state.stored(artifact_id)
+        assert found is not None
+        data = canonical.decode(state.payload(found.meta))
+        rows.append([artifact_id, found.meta.type_id, working.version_of(found.meta), inline(data)])
+    caption = f"the newest {len(rows)} of {len(ids)} artifacts" if len(ids) > len(rows) else None
+    return join([known, table(_HEAD, rows, caption=caption)])
 
 
 def select(

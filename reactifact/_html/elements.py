@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from html import escape
 from typing import Any, TypeAlias
 
@@ -90,6 +91,14 @@ def facts(rows: Iterable[tuple[Child, Child]], *, class_: str | None = None) -> 
     """Return a table of two columns whose rows have a header each."""
     body = [el("tr", el("th", name, scope="row"), el("td", value)) for name, value in rows]
     return el("table", el("tbody", body), class_=class_)
+
+
+def moment(when: datetime | str | None) -> Html | None:
+    """Return a time in UTC, to the second."""
+    if when is None:
+        return None
+    at = (datetime.fromisoformat(when) if isinstance(when, str) else when).astimezone(UTC)
+    return el("time", f"{at:%Y-%m-%d %H:%M:%S}", datetime=at.isoformat(timespec="seconds"))
 
 
 def data(value: Any) -> Html:

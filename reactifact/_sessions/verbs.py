@@ -21,6 +21,7 @@ from .._store._history.log import (
     BranchDiff,
     Entry,
     Filter,
+    Log,
     diff_points,
     entry,
     find_point,
@@ -84,7 +85,7 @@ def log(
     session: str | None = None,
     limit: int | None = None,
     merged: bool = False,
-) -> list[Entry]:
+) -> Log:
     """Return the commits of a branch that are wanted, the newest first.
 
     The branch's own line; with `merged` also what merges brought in. A ledger can be read too.
@@ -93,7 +94,7 @@ def log(
     start = named_state(database, text, session) if head is None else head.commit
     is_whole = merged or (head is not None and head.is_ledger)  # two ledgers that met are one line
     entries: Iterator[Entry] = interleaved(database, [start]) if is_whole else own_line(database, start)
-    return list(islice(filter(wanted.fits, entries), limit))
+    return Log(islice(filter(wanted.fits, entries), limit))
 
 
 def diff(database: Database, old: str, new: str, *, session: str | None = None) -> BranchDiff:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..replay.hashes import artifact_hash, context_hash, data_hash
 from .checking import CheckedReport, verify_report
+from .html import report_to_html
 from .report import (
     AuditReport,
     FollowedRelation,
@@ -24,6 +25,7 @@ __all__ = [
     "context_hash",
     "data_hash",
     "report_from_json",
+    "report_to_html",
     "report_to_json",
     "report_to_markdown",
     "verify_report",

@@ -8,6 +8,7 @@ from .._store._history.revset import Head, find_head, parse_head
 from .._store.names import plain
 from .._store.object_db import Database
 from ..audit.checking import verify_report
+from ..audit.html import report_to_html
 from ..audit.report import report_from_json, report_of, report_to_json, report_to_markdown
 from ..errors import ReactifactError, UnknownRevision
 from ..replay.state import view_of
@@ -44,6 +45,7 @@ DIFFERS = 1
 )
 @click.option("--reads", is_flag=True, help="Follow what the commits read, too.")
 @click.option("--json", "form", flag_value="json", help="Print JSON, which `verify` checks later.")
+@click.option("--html", "form", flag_value="html", help="Print one HTML page that needs nothing else.")
 @click.option(
     "--markdown", "form", flag_value="markdown", default="markdown", help="Print Markdown (default)."
 )
@@ -87,6 +89,8 @@ def audit(
             click_context.exit(NOT_THERE)
     if form == "json":
         click.echo(report_to_json(report).encode("utf-8", "surrogatepass"))
+    elif form == "html":
+        click.echo(report_to_html(report).encode("utf-8", "surrogatepass"), nl=False)
     else:
         for text in report_to_markdown(report).splitlines():
             line(text)

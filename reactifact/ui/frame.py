@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 from .._html.document import document
 from .._html.elements import Child, Html, el
+from .._html.elements import moment as moment
 from .._store._history.log import Entry
 from .._store.objects import Oid
 from .asked import Asked
@@ -132,14 +132,6 @@ def chip(text: Child, kind: str = "") -> Html:
 def short(oid: Oid | str) -> str:
     """Return the first digits of an id."""
     return oid[:SHORT]
-
-
-def moment(when: datetime | str | None) -> Html | None:
-    """Return a time, to the second."""
-    if when is None:
-        return None
-    at = (datetime.fromisoformat(when) if isinstance(when, str) else when).astimezone(UTC)
-    return el("time", f"{at:%Y-%m-%d %H:%M:%S}", datetime=at.isoformat(timespec="seconds"))
 
 
 def span(seconds: float) -> str:

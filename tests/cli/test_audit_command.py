@@ -16,6 +16,16 @@ def test_markdown(run, store):
     assert run("audit", store, "user-1", "receipt:o1", "--markdown").out == found.out
 
 
+def test_html_is_one_page_that_needs_nothing_else(run, store):
+    found = run("audit", store, "user-1", "receipt:o1", "--html")
+    assert (found.code, found.err) == (0, "")
+    assert found.out.startswith("<!DOCTYPE html>")
+    assert "receipt:o1" in found.out
+    assert "(directly)" in found.out
+    assert "<style>" in found.out
+    assert not [text for text in ("<script", "<link", "src=", "http://", "https://") if text in found.out]
+
+
 def test_json_and_its_check(run, store, tmp_path):
     found = run("audit", store, "user-1", "receipt:o1", "--json")
     assert (found.code, found.err) == (0, "")

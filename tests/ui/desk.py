@@ -28,6 +28,7 @@ from reactifact.providers import FakeLLM, LLMRequest, Message
 from reactifact.replay import NotingLLM, counter_ids
 
 SESSION = "support desk"
+RESEARCH = "late parcels"
 NOW = datetime(2026, 3, 2, 9, 30, tzinfo=UTC)
 """When the desk is looked at."""
 HOSTILE = "<script>alert('hi')</script>/\u202egnp.exe\x1b[2J\"'&"
@@ -59,6 +60,27 @@ class Desk(BaseModel):
     last: str = ""
     opened_by: str = "Rosa"
     rota: list[str] = ["Rosa", "Ibrahim"]
+
+
+class Topic(BaseModel):
+    question: str
+
+
+class Aspect(BaseModel):
+    topic: str
+    name: str
+
+
+class Finding(BaseModel):
+    aspect: str
+    text: str
+
+
+class Summary(BaseModel):
+    findings: list[str]
+
+
+ASPECTS = ("carriers", "depots", "weather", "complaints")
 
 
 SUBJECTS = (
@@ -104,6 +126,51 @@ async def write(call: ProduceCall) -> None:
     assert desk is not None
     fields = {"answered": desk.data.answered + 1, "last": ticket.id}
     call.effects.upsert(desk.data.model_copy(update=fields), id="desk")
+
+
+@produce(Aspect, reacts_to=Topic)
+async def plan(call: ProduceCall) -> None:
+    topic = call.trigger
+    assert topic is not None
+    for name in ASPECTS:
+        call.effects.create(Aspect(topic=topic.id, name=name), id=f"aspect:{name}")
+        call.effects.link(f"aspect:{name}", "part of", topic.id)
+
+
+@produce(Finding, reacts_to=Aspect)
+async def look_up(call: ProduceCall) -> None:
+    aspect = call.trigger
+    assert aspect is not None
+    llm = call.context.resources.llm
+    assert llm is not None
+    said = await llm.complete(LLMRequest([Message.user(f"What about {aspect.data.name}?")]))
+    call.effects.create(Finding(aspect=aspect.id, text=said.text), id=f"finding:{aspect.data.name}")
+    call.effects.link(f"finding:{aspect.data.name}", "answers", aspect.id)
+
+
+@produce(Summary, reacts_to=Finding)
+async def sum_up(call: ProduceCall) -> None:
+    assert call.trigger is not None
+    findings = [found.id for found in call.context.list_artifacts(Finding)]
+    if call.trigger.id == findings[-1]:
+        call.effects.create(Summary(findings=findings), id="summary")
+        for one in findings:
+            call.effects.link("summary", "rests on", one)
+
+
+def researchers() -> list[Agent]:
+    return [
+        create_agent("planner", consumes=[Consume(Topic)], produces=[plan]),
+        create_agent("researcher", consumes=[Consume(Aspect)], produces=[look_up]),
+        create_agent("editor", consumes=[Consume(Finding)], produces=[sum_up]),
+    ]
+
+
+async def _research(store: SessionStore, resources: RuntimeResources) -> None:
+    """Write a session of one run in which four agents are woken at once, and one by all of them."""
+    session = await store.open(RESEARCH, resources)
+    session.context.create(Topic(question="Why were parcels late in February?"), id="topic")
+    await Runtime(session.context, agents=researchers(), session=session).arun()
 
 
 def agents() -> list[Agent]:
@@ -170,6 +237,7 @@ async def make_desk(backend: Any, turns: int, *, hostile: bool = False) -> None:
     resources = resources_of()
     if hostile:
         await _hostile(store, resources)
+    await _research(store, resources)
     for number, name in enumerate(("returns", "wholesale", "press")):
         small = await store.open(name, resources)
         small.context.create(Desk(opened_by=CUSTOMERS[number]), id="desk")

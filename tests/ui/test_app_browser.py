@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ from urllib.parse import quote_plus
 import anyio
 import pytest
 import uvicorn
-from desk import HOSTILE, NOW, SESSION, Shift, filled, resources_of
+from desk import HOSTILE, NOW, RESEARCH, SESSION, Shift, filled, resources_of
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
@@ -27,10 +28,12 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from reactifact import SessionStore
 from reactifact._sessions.stores import open_database
+from reactifact.audit import build_report, report_to_html
 from reactifact.checkpoints import InMemoryKVBackend
 from reactifact.ui.app import Token, application
 from reactifact.ui.serve import listening
 
+DOCS = Path(__file__).parents[2] / "docs"
 S = f"s={quote_plus(SESSION)}"
 TOKEN = Token("a token of this test")
 PAGES = {
@@ -113,11 +116,8 @@ def complaints(browser: Browser) -> list[str]:
     return [entry["message"] for entry in found if "404" not in entry["message"]]
 
 
-def run_page(browser: Browser, served: Served) -> str:
-    browser.get(served.address + PAGES["history"])
-    found = browser.find_element(By.CSS_SELECTOR, 'a[href^="/run"]').get_attribute("href")
-    assert found is not None
-    return found
+def run_page(served: Served) -> str:
+    return f"{served.address}/run?s={quote_plus(RESEARCH)}"
 
 
 FAINT = """
@@ -160,7 +160,7 @@ def test_every_page_fits_is_readable_and_runs_nothing_it_may_not(
     browser: Browser, served: Served, name: str, width: int, scheme: str
 ) -> None:
     look_as(browser, width, scheme)
-    browser.get(run_page(browser, served) if name == "run" else served.address + PAGES[name])
+    browser.get(run_page(served) if name == "run" else served.address + PAGES[name])
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
     assert browser.execute_script(TOO_WIDE) == []
     assert browser.execute_script(FAINT) == []
@@ -302,26 +302,83 @@ def test_retry_and_answer_with_the_token(browser: Browser) -> None:
         found.close()
 
 
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of an audit report, as `reactifact audit --html` prints it."""
+
+    store = filled(InMemoryKVBackend(), 2)
+
+    async def made() -> str:
+        context = await SessionStore(store).load_session(RESEARCH)
+        assert context is not None
+        return report_to_html(build_report(context, "summary", reads=True))
+
+    path = tmp_path_factory.mktemp("audit") / "report.html"
+    path.write_text(anyio.run(made), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(("width", "scheme"), LOOKS)
+def test_an_audit_report_is_a_page_of_the_same_style(
+    browser: Browser, report: Path, width: int, scheme: str
+) -> None:
+    look_as(browser, width, scheme)
+    browser.get(report.as_uri())
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    assert browser.execute_script(TOO_WIDE) == []
+    assert browser.execute_script(FAINT) == []
+    assert complaints(browser) == []  # its policy lets its own style in
+    shown = browser.find_element(By.CSS_SELECTOR, ".card")
+    assert shown.value_of_css_property("border-radius") == "10px"
+
+
+def test_the_contrast_is_measured(browser: Browser, served: Served) -> None:
+    look_as(browser, 1600, "light")
+    browser.get(served.address)
+    browser.execute_script("document.querySelector('h1').style.color = 'rgb(160, 160, 160)'")
+    (found,) = browser.execute_script(FAINT)
+    assert found.startswith("H1")
+
+
 def picture(browser: Browser, path: Path) -> None:
     data = browser.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})["data"]
     path.write_bytes(base64.b64decode(data))
 
 
-PICTURED = ("sessions", "history", "run", "artifact", "compare", "outbox", "questions")
+WHOLE, SOME = LOOKS, [(1600, "light"), (400, "dark")]
+PICTURED = {
+    "sessions": SOME,
+    "history": WHOLE,
+    "run": WHOLE,
+    "artifact": SOME,
+    "compare": SOME,
+    "outbox": SOME,
+    "questions": SOME,
+    "audit": SOME,
+}
 
 
-def test_pictures_of_the_manual(browser: Browser, served: Served, tmp_path: Path) -> None:
+def test_pictures_of_the_manual(browser: Browser, served: Served, report: Path, tmp_path: Path) -> None:
     folder = Path(os.environ.get("REACTIFACT_PICTURES") or tmp_path)
     folder.mkdir(parents=True, exist_ok=True)
     browser.get(f"{served.address}/?token={TOKEN.token}")
-    for name in PICTURED:
-        for width, scheme in LOOKS:
+    others = {"run": run_page(served), "audit": report.as_uri()}
+    for name, looks in PICTURED.items():
+        for width, scheme in looks:
             look_as(browser, width, scheme, 1000 if width == 1600 else 860)
-            browser.get(run_page(browser, served) if name == "run" else served.address + PAGES[name])
+            browser.get(others.get(name) or served.address + PAGES[name])
             if name == "artifact":
                 browser.find_element(By.XPATH, "//button[text()='Compare the two']").click()
-            picture(browser, folder / f"ui-{name}-{width}-{scheme}.png")
+            made = folder / f"ui-{name}-{width}-{scheme}.png"
+            picture(browser, made)
+            assert made.read_bytes()[16:20] == width.to_bytes(4, "big")  # the width in the head of a PNG
     browser.delete_all_cookies()
-    for width, scheme in LOOKS:
-        made = folder / f"ui-history-{width}-{scheme}.png"
-        assert made.read_bytes()[16:20] == width.to_bytes(4, "big")  # the width in the head of a PNG
+
+
+def test_the_manual_shows_every_picture() -> None:
+    manual = (DOCS / "ui.md").read_text(encoding="utf-8")
+    wanted = {
+        f"ui-{name}-{width}-{scheme}.png" for name, looks in PICTURED.items() for width, scheme in looks
+    }
+    assert {path.name for path in (DOCS / "images").glob("ui-*.png")} == wanted
+    assert set(re.findall(r"images/(ui-[\w-]+\.png)", manual)) == wanted

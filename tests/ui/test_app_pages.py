@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote_plus
 
 import pytest
-from desk import HOSTILE, LONG, SESSION, filled
+from desk import HOSTILE, LONG, RESEARCH, SESSION, filled
 from reading import Client, Reader, read
 from starlette.testclient import TestClient
 
@@ -28,7 +28,7 @@ def page(client: TestClient, address: str) -> Reader:
 
 def test_the_sessions_with_what_waits_in_each(client: Client, desk_store: Any) -> None:
     found = page(client(desk_store), "/")
-    assert "5 sessions" in found.text
+    assert "6 sessions" in found.text
     assert "1 waiting" in found.text
     assert "1 failed" in found.text
     assert "2 open" in found.text
@@ -78,6 +78,15 @@ def test_a_run_says_who_woke_whom_what_was_read_and_written_and_what_it_cost(
     assert "waiting" in found.text  # the mail of the last turn
     assert [one for one in found.links if one == "#step-1"]
     assert "Began after create Ticket ticket:32 by front door" in found.text
+
+
+def test_a_run_that_fans_out_and_in(client: Client, desk_store: Any) -> None:
+    found = page(client(desk_store), f"/run?s={quote_plus(RESEARCH)}")
+    assert found.text.count("by step 1 (planner)") == 4
+    assert found.text.count("by step 5 (researcher)") == 1
+    assert "4 model calls" not in found.text
+    assert "all of desk.Finding" in found.text
+    assert len([one for one in found.all("path") if "edge" in (one.get("class") or "")]) == 5
 
 
 def test_a_commit_with_its_operations_reads_and_calls(client: Client, desk_store: Any) -> None:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from ..._html.elements import Child, Html, inline, table
 from ...errors import UnknownRevision
 from ..commits import CommitRecord, own_record, subject
 from ..ledger import LedgerEntry
@@ -83,6 +84,21 @@ class Entry:
             "run_id": None if record is None else record.run_id or None,
             "parents": list(self.object.parents),
         }
+
+
+class Log(list[Entry]):
+    """Commits in a list that shows as a table in a notebook."""
+
+    SHOWN = 50
+
+    def _repr_html_(self) -> Html:
+        """Return the first entries as a table."""
+        rows: list[list[Child]] = [
+            [one.commit[:10], one.time.isoformat(timespec="seconds"), one.author, one.subject]
+            for one in self[: self.SHOWN]
+        ]
+        caption = f"the first {len(rows)} of {len(self)} commits" if len(self) > len(rows) else None
+        return table(["Commit", "Time", "Author", "Subject"], rows, caption=caption)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +225,27 @@ class BranchDiff:
         return "\n".join(shown)
 
     __str__ = text
+
+    def _repr_html_(self) -> Html:
+        """Return the difference as tables, for a notebook."""
+        rows: list[list[Child]] = []
+        for kind, whole in (("added", self.state.added), ("removed", self.state.removed)):
+            for one in whole:
+                data = inline(one.data)
+                rows.append([kind, one.id, None, *((None, data) if kind == "added" else (data, None))])
+        for changed in self.state.changed:
+            for field in changed.fields:
+                old = None if field.kind == "added" else inline(field.old)
+                new = None if field.kind == "removed" else inline(field.new)
+                rows.append(["changed", changed.id, field.path, old, new])
+        for kind, links in (("link", self.state.relations_added), ("unlink", self.state.relations_removed)):
+            rows += [[kind, f"{one.source} {one.relation} {one.target}", None, None, None] for one in links]
+        rows += [
+            ["delivery", one.action_id, None, one.old_status or "not sent", one.new_status or "not sent"]
+            for one in self.deliveries
+        ]
+        caption = f"{title(self.old)} -> {title(self.new)}"
+        return table(["What", "Artifact", "Field", "Before", "After"], rows, caption=caption)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain JSON types."""
