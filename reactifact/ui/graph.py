@@ -14,6 +14,7 @@ from .._html.elements import Html, el
 from .._store._history.log import Entry, entry
 from .._store.object_db import Database
 from .._store.objects import Oid
+from ..errors import MissingObject
 from .asked import BadQuery
 
 LANES = 60
@@ -48,6 +49,8 @@ class Lanes:
         self._entries: dict[Oid, Entry] = {}
         self.lanes = list(lanes)
         self._ahead = set(ahead)  # lanes of branches whose newest commit is still to come
+        self.is_cut = False
+        """Whether a line led to a commit that the store does not hold: that of a shallow clone ends there."""
 
     @classmethod
     def of(cls, database: Database, starts: Iterable[Oid]) -> Lanes:
@@ -83,26 +86,34 @@ class Lanes:
     def rows(self, limit: int) -> Iterator[Row]:
         """Yield the next commits, the newest first, each before its parents."""
         for _ in range(limit):
-            waiting = {oid for oid in self.lanes if oid is not None}
+            waiting = [found for oid in set(self.lanes) if oid and (found := self._entry(oid)) is not None]
             if not waiting:
                 return
-            self._database.prefetch(waiting)
-            yield self._take(max(map(self._entry, waiting), key=_age))
+            yield self._take(max(waiting, key=_age))
 
-    def _entry(self, oid: Oid) -> Entry:
+    def _entry(self, oid: Oid) -> Entry | None:
+        """Return a commit; one that is not there ends its lanes."""
         if oid not in self._entries:
-            if self._database.read(oid).kind != "commit":
-                raise BadQuery(f"{oid} is not a commit.")
-            self._entries[oid] = entry(self._database, oid)
+            try:
+                if self._database.read(oid).kind != "commit":
+                    raise BadQuery(f"{oid} is not a commit.")
+                self._entries[oid] = entry(self._database, oid)
+            except MissingObject:
+                self.is_cut = True
+                self._free(oid)
+                return None
         return self._entries[oid]
+
+    def _free(self, oid: Oid) -> None:
+        for index, one in enumerate(self.lanes):
+            if one == oid:
+                self.lanes[index] = None
+                self._ahead.discard(index)
 
     def _take(self, found: Entry) -> Row:
         above = tuple(None if n in self._ahead else oid for n, oid in enumerate(self.lanes))
         lane = self.lanes.index(found.commit)
-        for index, oid in enumerate(self.lanes):
-            if oid == found.commit:
-                self.lanes[index] = None
-                self._ahead.discard(index)
+        self._free(found.commit)
         below = []
         for number, parent in enumerate(found.object.parents):
             below.append(lane if number == 0 else self._lane_for(parent))

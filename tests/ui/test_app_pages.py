@@ -12,6 +12,7 @@ import pytest
 from desk import HOSTILE, LONG, RESEARCH, SESSION, filled
 from reading import Client, Reader, read
 from starlette.testclient import TestClient
+from support import git
 
 from reactifact._sessions.stores import open_database
 from reactifact.errors import StoreError
@@ -326,3 +327,18 @@ def test_a_damaged_branch_is_named_and_hides_nothing_else(tmp_path: Path) -> Non
     broken = browser.get("/session?s=returns")
     assert broken.status_code in (404, 500)
     assert "ffff" in read(broken.text).text
+
+
+def test_a_shallow_clone_ends_where_its_commits_end(tmp_path: Path) -> None:
+    filled(tmp_path / "state.git", 4)
+    clone, source = tmp_path / "clone.git", f"file://{tmp_path}/state.git"
+    git(tmp_path, "clone", "--quiet", "--bare", "--depth", "2", "--no-single-branch", source, str(clone))
+    browser = TestClient(application(open_database(clone, read_only=True)), base_url="http://localhost")
+    found = page(browser, f"/session?{S}")
+    assert "it is a shallow clone" in found.text
+    assert "create Reply reply:ticket:6" in found.text
+    assert "ticket:0" not in found.text
+    assert " or before" in page(browser, f"/artifact?{S}&id=desk").text
+    page(browser, found.link("/run"))
+    for path in ("/", f"/outbox?{S}", f"/questions?{S}", f"/artifacts?{S}", f"/commit?{S}"):
+        page(browser, path)

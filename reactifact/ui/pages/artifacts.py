@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -14,7 +16,7 @@ from ..._store.names import encode_name
 from ..._store.objects import Oid
 from ..._store.state import State, Stored
 from ..._store.trees import subtree
-from ...errors import UnknownRevision
+from ...errors import MissingObject, UnknownRevision
 from ...outbox import delivery_of
 from ...viz import type_name
 from ..asked import Asked, BadQuery, within
@@ -200,7 +202,7 @@ def _history(asked: Asked, state: State, newest: Stored) -> Child:
         rows.append(_version_row(asked, stored, len(rows)))
         previous = stored.meta.previous
         ends = previous is None or stored.meta.version <= oldest
-        stored = None if ends or previous is None else state.stored_at(previous)
+        stored = None if ends or previous is None else _earlier(state, previous)
     here = {"id": newest.meta.id, "at": asked.text("at")}
     older = (
         None if stored is None else asked.url("/artifact", **here, from_=stored.oid, old=asked.text("old"))
@@ -229,6 +231,19 @@ def _history(asked: Asked, state: State, newest: Stored) -> Child:
         form,
         pager(asked, older, "Older versions", asked.url("/artifact", **here) if start else None),
     ]
+
+
+def _earlier(state: State, oid: Oid) -> Stored | None:
+    try:
+        return state.stored_at(oid)
+    except MissingObject:  # a shallow clone holds no versions from before its commits
+        return None
+
+
+def _held(state: State, artifact_id: str) -> Iterator[Stored]:
+    """Yield the versions of an artifact that the store holds, the newest first."""
+    with suppress(MissingObject):
+        yield from state.versions(artifact_id)
 
 
 def _version_row(asked: Asked, stored: Stored, place: int) -> Html:
@@ -312,7 +327,7 @@ def _relations(asked: Asked, state: State, artifact_id: str) -> Child:
 
 
 def _blame(asked: Asked, state: State, artifact_id: str) -> Child:
-    found = writers(asked.database, islice(state.versions(artifact_id), BLAMED), artifact_id)
+    found = writers(asked.database, islice(_held(state, artifact_id), BLAMED), artifact_id)
     rows = []
     for path, (value, meta, is_exact) in sorted(found.items())[:200]:
         version = f"v{meta.version}" if is_exact else f"v{meta.version} or before"

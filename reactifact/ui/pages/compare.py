@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -14,7 +15,7 @@ from ..._store.branch import Branch
 from ..._store.commits import read_roots
 from ..._store.graph import merge_bases
 from ..._store.objects import Oid
-from ...errors import UnknownRevision
+from ...errors import MissingObject, UnknownRevision
 from ...merging import ConflictDetail, MergePreview
 from ..asked import Asked, within
 from ..frame import Page, chip, counted, empty, moment, says, short
@@ -104,11 +105,12 @@ def _sides(asked: Asked, into: Head, source: Head) -> list[Child]:
 def _side(asked: Asked, head: Head, bases: set[Oid]) -> Html:
     found: list[Entry] = []
     base: Entry | None = None
-    for one in islice(own_line(asked.database, head.commit), COMMITS + 1):
-        if one.commit in bases:
-            base = one
-            break
-        found.append(one)
+    with suppress(MissingObject):  # of a shallow clone
+        for one in islice(own_line(asked.database, head.commit), COMMITS + 1):
+            if one.commit in bases:
+                base = one
+                break
+            found.append(one)
     items = [
         el(
             "li",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..._html.elements import Child, Html, el, lines
 from ..._store.commits import read_record
 from ..._store.objects import Oid
+from ...errors import MissingObject
 from ...outbox import ActionStatus, waiting_actions
 from ..asked import Asked, BadQuery
 from ..frame import Page, chip, counted, empty, moment, pager, short, span, status_chip
@@ -123,7 +124,12 @@ def _delivered(asked: Asked, oid: Oid | None) -> tuple[list[Html], Oid | None]:
     """Return what the ledger recorded, the newest first, and the commit that the next page begins with."""
     found: list[Html] = []
     while oid is not None and len(found) < PER_PAGE:
-        record = read_record(asked.database, oid)
+        try:
+            record = read_record(asked.database, oid)
+        except MissingObject:
+            if not found:
+                raise
+            return found, None  # of a shallow clone
         if record is None or record.kind != "ledger":
             raise BadQuery(f"{short(oid)} is not a commit of the ledger of {asked.session!r}.")
         found.append(

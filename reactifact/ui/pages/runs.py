@@ -10,7 +10,7 @@ from ..._html.elements import Child, Html, el
 from ..._store._history.log import Entry
 from ..._store.commits import CommitRecord
 from ..._store.objects import Oid
-from ...errors import UnknownRevision
+from ...errors import MissingObject, UnknownRevision
 from ..asked import Asked, BadQuery
 from ..frame import Page, chip, counted, moment, pager, says, short, span, status_chip
 from ..graph import COLOURS, Lanes
@@ -77,7 +77,10 @@ def _commits(asked: Asked, last: Entry) -> tuple[list[Entry], Entry | None]:
         parents = found[-1].object.parents
         if not parents:
             return found[::-1], None
-        before = asked.entry(parents[0])
+        try:
+            before = asked.entry(parents[0])
+        except MissingObject:  # of a shallow clone
+            return found[::-1], None
         is_same = before.record is not None and before.record.run_id == last.record.run_id
         if not is_same or len(found) == STEPS:
             return found[::-1], before

@@ -55,6 +55,13 @@ def session_page(asked: Asked) -> Page:
             )
             if lanes.is_full
             else None,
+            el(
+                "p",
+                "The history goes on in commits that this store does not hold: it is a shallow clone.",
+                class_="notice",
+            )
+            if lanes.is_cut
+            else None,
             pager(asked, older, "Older commits", asked.url("/session") if cursor else None),
         ),
         el(
