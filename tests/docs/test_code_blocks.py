@@ -14,10 +14,12 @@ from pathlib import Path
 from types import CodeType, SimpleNamespace
 from typing import Any, ClassVar, TypedDict
 
+import httpx
 import pytest
 from langgraph.graph import START, StateGraph
 from pydantic import BaseModel
-from support import Note, Order, Outside, notifier
+from pydantic_ai.models.test import TestModel
+from support import Note, Order, Outside, Receipt, notifier
 
 from reactifact import (
     Agent,
@@ -83,6 +85,9 @@ PROGRAMS = (
 
 CASES = (
     *((page, text) for page, text, _ in PROGRAMS),
+    ("adapters.md", "clerk = Agent("),
+    ("adapters.md", "recorder("),
+    ("adapters.md", "app = FastAPI("),
     ("branching.md", 'context.branch(name="experiment")'),
     ("branching.md", "BranchStore("),
     ("branching.md", 'store.open("shop", branch="trial")'),
@@ -189,6 +194,46 @@ def test_every_block_of_the_manual_is_run() -> None:
 @pytest.mark.parametrize(("page", "containing", "printed"), PROGRAMS)
 def test_the_programs_of_the_manual(tmp_path: Path, page: str, containing: str, printed: str) -> None:
     assert run_program(tmp_path, block(page, containing)) == printed
+
+
+# -- adapters.md ---------------------------------------------------------------------------------
+
+
+@pytest.mark.anyio
+async def test_an_agent_of_another_library_and_a_web_application(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sent: list[str] = []
+
+    def mail(to: str) -> str:
+        raise AssertionError("it goes through the outbox")
+
+    names = {"Receipt": Receipt, "model": TestModel(custom_output_text="done"), "mail": mail}
+    made = await run("adapters.md", "clerk = Agent(", **names)
+    agents = [create_agent("clerk", consumes=[Consume(Order)], produces=[made["confirm"]])]
+    store = SessionStore("first.git")
+    left = await run(
+        "adapters.md",
+        "recorder(",
+        store=store,
+        Order=Order,
+        agents=agents,
+        send_mail=lambda to: sent.append(to),
+    )
+    assert left["session"].context.get("receipt:order:1").data == Receipt(order="done")
+    assert (len(sent), len(Path("calls.jsonl").read_text().splitlines())) == (1, 2)
+    await store.aclose()
+    served = await run(
+        "adapters.md", "app = FastAPI(", dispatcher=left["dispatcher"], Order=Order, agents=agents
+    )
+    app = served["app"]
+    async with app.router.lifespan_context(app):
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://shop") as client:
+            answer = await client.post("/customers/ann/orders", params={"item": "tea"})
+    assert answer.status_code == 200, answer.text
+    assert len(sent) == 2
 
 
 # -- branching.md --------------------------------------------------------------------------------
