@@ -61,7 +61,7 @@ def table(state: str, count: int, found: dict[str, dict[str, Any]]) -> str:
     lines = [f"| {state}, {count} checkpoints | {' | '.join(found)} |", "| --- |" + " --- |" * len(found)]
     for title, name in FIGURES:
         values = [one[name] for one in found.values()]
-        shown = [f"{value / 1e6:.1f}" if name == "bytes" else f"{value:.1f}" for value in values]
+        shown = [f"{one / 1e6:.1f}" if name == "bytes" else f"{one[0]:.1f} ({one[1]:.1f})" for one in values]
         lines.append(f"| {title} | {' | '.join(shown)} |")
     return "\n".join(lines) + "\n"
 

@@ -26,7 +26,7 @@ from ..._store.object_db import Objects, Staging, blob_entry
 from ..._store.objects import TREE_MODE, Oid, TreeEntry
 from ..._store.trees import Edits, Path, lookup, subtree, update, walk
 from ...errors import StoreError
-from .values import JSON, NONE, Values, decode_json, encode_json, entry_of, is_plain, suffix_of
+from .values import JSON, LIST, NONE, Values, decode_json, encode_json, entry_of, is_plain, suffix_of
 
 CHECKPOINT = "checkpoint.json"
 CHANNELS = "channels"
@@ -169,13 +169,34 @@ def named_subgraphs(objects: Objects, thread: Oid | None) -> Iterator[tuple[str,
         yield name, decode_name(name) or name
 
 
+def prefetch_parts(objects: Objects, commits: Sequence[Oid]) -> None:
+    """Bring what `read_part` and `checkpoint_of` ask for of the graph's own checkpoints into the cache."""
+    objects.prefetch(commits)
+    trees = [objects.commit(oid).tree for oid in commits]
+    for path in ((), ("thread",), ("thread", CHANNELS)):
+        found = [subtree(objects, tree, path) if path else tree for tree in trees]
+        objects.prefetch(oid for oid in found if oid is not None)
+    channels = [subtree(objects, tree, ("thread", CHANNELS)) for tree in trees]
+    blobs = [lookup(objects, tree, ("thread", CHECKPOINT)) for tree in trees]
+    objects.prefetch(
+        [entry.oid for entry in blobs if entry is not None]
+        + [
+            entry.oid
+            for tree in channels
+            if tree is not None
+            for entry in objects.tree(tree).values()
+            if entry.mode != TREE_MODE
+        ]
+    )
+
+
 def checkpoint_of(objects: Objects, values: Values, part: Part) -> Checkpoint:
     """Return a checkpoint as LangGraph gave it."""
     found = {**_described(objects, values, part, "checkpoint")}
-    found["channel_values"] = {
-        name: values.get(objects, kind, _channel_id(objects, part, name, kind))
-        for name, kind in part.head["channels"].items()
-    }
+    kinds = part.head["channels"]
+    ids = {name: _channel_id(objects, part, name, kind) for name, kind in kinds.items()}
+    objects.prefetch(oid for name, oid in ids.items() if oid is not None and kinds[name] != LIST)
+    found["channel_values"] = {name: values.get(objects, kinds[name], oid) for name, oid in ids.items()}
     return cast(Checkpoint, found)
 
 

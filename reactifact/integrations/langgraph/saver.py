@@ -42,6 +42,7 @@ from .parts import (
     described,
     described_writes,
     metadata_of,
+    prefetch_parts,
     put_part,
     put_pending,
     read_part,
@@ -296,6 +297,9 @@ class ReactifactSaver(BaseCheckpointSaver[int]):
     def _page(self, page: Found, wanted: dict[str, Any] | None, left: int) -> Tuples:
         found: Tuples = []
         values = self._values()
+        if not wanted:  # of those that a filter leaves out, not everything is read
+            known = [thread.commits.get(key) for thread, key in page[:left]]
+            prefetch_parts(self.database, [commit for commit in known if commit is not None])
         for thread, key in page:
             if len(found) == left:
                 break
