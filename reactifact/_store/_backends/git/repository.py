@@ -20,7 +20,11 @@ from ..files import make_folders, os_errors, refuse_links, sync_folder, write_ne
 from .pack_folder import Step
 from .packed_refs import GitLocks
 
-ATTRIBUTES = ("* -text -merge", ".reactifact/** -diff linguist-generated")
+ATTRIBUTES = (
+    "* -text -merge",
+    ".reactifact/** -diff merge=union linguist-generated",
+    "outbox/** -diff merge=union linguist-generated",
+)
 SETTINGS = {"gc.auto": "0", "receive.autogc": "false", "maintenance.auto": "false"}
 
 _CREATING = "reactifact-creating"
