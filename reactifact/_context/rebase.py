@@ -98,6 +98,19 @@ def opened(
     return Context.over(line, resources)
 
 
+def write_adopted(database: Database, session: str, branch: str) -> None:
+    """Write the commit that adopts what a branch stands on, where somebody made that with git.
+
+    For verbs that build on a stored commit. Raises as `load` does, and `StaleSession`.
+    """
+    ref = stored_ref(database, session, branch)
+    tip = database.backend.refs(ref).get(ref)
+    if tip is not None and is_by_hand(database, tip):
+        line = load(database, session, branch)
+        if line is not None:
+            line.publish()
+
+
 def adopt(line: Branch, ref: str, tip: Oid, resources: RuntimeResources, read: ReadPayload) -> Branch:
     """Let a line without commits stand on a commit of ours over `tip`, which is staged and says what came.
 
@@ -140,7 +153,6 @@ def adopt(line: Branch, ref: str, tip: Oid, resources: RuntimeResources, read: R
         )
     )
     committer.note_queue()
-    line.seal()
     return line
 
 

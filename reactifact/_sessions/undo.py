@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from .._context.context import Context
+from .._context.rebase import write_adopted
 from .._context.reset import go_back
 from .._store._history.adoption import roots_at
 from .._store._history.oplog import Operation, operations, without
@@ -71,6 +72,7 @@ def _held(database: Database, verb: str, session: str, branch: str) -> Iterator[
     """Lend a branch, read under its run lock."""
     database.protection.require_free(verb, session, branch)
     with database.backend.lock(f"run {session}/{branch}"):
+        write_adopted(database, session, branch)
         line = Branch.load(database, session, branch)
         if line is None:
             raise UnknownRevision(

@@ -134,10 +134,17 @@ def at(
 
 def tag(database: Database, text: str, name: str, *, session: str | None = None) -> Tag:
     """Name the commit that a text stands for; the tag belongs to that commit's session."""
-    head = find_branch(database, text, session=session)
+    head = _adopted(database, find_branch(database, text, session=session))
     commit = named_state(database, text, session)
     owner = head.session if head is not None else require_record(database, commit, text).session
     return make_tag(database, owner, name, commit)
+
+
+def _adopted(database: Database, head: Head | None) -> Head | None:
+    """Return a head whose commit is one of ours: what somebody made with git there is adopted."""
+    if head is not None and not head.is_ledger:
+        rebase.write_adopted(database, head.session, head.branch)
+    return head
 
 
 async def fork(database: Database, source: str, target: str, *, session: str | None = None) -> Head:
@@ -152,7 +159,7 @@ async def fork(database: Database, source: str, target: str, *, session: str | N
 
 
 def _fork(database: Database, source: str, target: str, session: str | None) -> tuple[Context, str, str]:
-    head = find_branch(database, source, session=session)
+    head = _adopted(database, find_branch(database, source, session=session))
     commit = named_state(database, source, session)
     record = require_record(database, commit, source)
     owner = session or (record.session if head is None else head.session)
@@ -186,6 +193,7 @@ def rename(database: Database, text: str, target: str, *, session: str | None = 
         database.backend.lock(f"run {head.session}/{head.branch}"),
         database.backend.lock(f"run {head.session}/{branch}"),
     ):
+        rebase.write_adopted(database, head.session, head.branch)
         line = Branch.load(database, head.session, head.branch)
         if line is None or line.ref is None:
             raise UnknownRevision(f"{head.name} is no longer there: it was deleted just now")
@@ -348,8 +356,9 @@ class Bisection:
 def steps(database: Database, head: Oid) -> list[Step]:
     """Return the steps of a branch's own line, the oldest first; the empty beginning is none."""
     records = []
-    for oid, _ in first_parents(database, head):
-        records.append((oid, require_record(database, oid, oid)))
+    for oid, record in first_parents(database, head):
+        if record is not None:  # what somebody made with git is a step with the commit that adopts it
+            records.append((oid, record))
     records.reverse()
     return list(_grouped(records))
 

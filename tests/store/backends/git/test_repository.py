@@ -46,6 +46,11 @@ WRITE_STEPS = [
 ]
 LEFT_BY_WRITERS = re.compile(r".*\.(keep|new|lock)")
 
+SETTINGS = (
+    "* -text -merge\n.reactifact/** -diff merge=union linguist-generated\n"
+    "outbox/** -diff merge=union linguist-generated\n"
+)
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
@@ -130,9 +135,7 @@ class TestCreation:
         made(path)
         for name, value in (("gc.auto", "0"), ("receive.autogc", "false"), ("maintenance.auto", "false")):
             assert git(path, "config", "--local", name) == value
-        assert (path / "info/attributes").read_text() == (
-            "* -text -merge\n.reactifact/** -diff linguist-generated\n"
-        )
+        assert (path / "info/attributes").read_text() == (SETTINGS)
 
     def test_an_existing_bare_repository_is_set_up_too(self, path: Path, tmp_path: Path) -> None:
         git(tmp_path, "init", "--bare", "-q", path.name)
@@ -142,9 +145,7 @@ class TestCreation:
         for _ in range(2):
             GitBackend(path)
             assert git(path, "config", "--local", "--get-all", "gc.auto") == "0"
-            assert (path / "info/attributes").read_text() == (
-                "*.bin binary\n* -text -merge\n.reactifact/** -diff linguist-generated\n"
-            )
+            assert (path / "info/attributes").read_text() == (f"*.bin binary\n{SETTINGS}")
 
     def test_missing_parents_and_an_empty_folder_are_fine(self, tmp_path: Path) -> None:
         made(tmp_path / "a/b/store.git")

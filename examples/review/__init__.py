@@ -1,0 +1,1 @@
+"""A person corrects with git what agents did, and they go on from there: `python -m examples.review.main`."""
