@@ -34,9 +34,9 @@ from .threads import in_thread
 
 if TYPE_CHECKING:
     from ._sessions import service
+    from ._sessions.questions import AskedQuestion
     from ._sessions.relay import RelayReport
     from ._sessions.sync import SyncReport
-    from ._sessions.questions import AskedQuestion
 
 __all__ = ["Session", "SessionStore"]
 

@@ -8,7 +8,6 @@ import anyio
 from shop import Order
 
 from reactifact import SessionStore
-from reactifact.branching import BranchStore
 
 
 async def filled(place: str) -> None:
