@@ -172,6 +172,7 @@ def test_a_torn_line_waits_for_its_end(tmp_path: Path) -> None:
 
 def test_a_log_behind_a_link_is_neither_read_nor_written(tmp_path: Path) -> None:
     backend = GitBackend(tmp_path / "s.git", durability="os")
+    assert backend.repository.is_bare
     outside = tmp_path / "outside"
     outside.write_text("")
     (tmp_path / "s.git/reactifact").mkdir(exist_ok=True)
