@@ -554,7 +554,13 @@ async def test_outbox_status_counts_ages_and_names_what_failed(place: Place) -> 
         ]
         assert (status.dispatched, status.simulated) == (1, 0)
         assert status.oldest_pending_age == 90
-        assert status.to_dict()["counts"] == {"pending": 1, "failed": 1, "dispatched": 1, "simulated": 0}
+        assert status.to_dict()["counts"] == {
+            "pending": 1,
+            "failed": 1,
+            "parked": 0,
+            "dispatched": 1,
+            "simulated": 0,
+        }
     session.context.retry_action("action:k1")
     await Runtime(session.context, session=session, dispatcher=Outside()).arun()
     status = outbox_status(session.context)
