@@ -19,6 +19,7 @@ from .._store import canonical
 from .._store._history.adoption import is_by_hand
 from .._store._history.fetched import roots_of
 from .._store._history.oplog import moved, operations
+from .._store._history.revset import head_at
 from .._store.branch import Branch, stored_ref
 from .._store.commits import read_queue, require_kind
 from .._store.graph import is_ancestor, merge_bases, not_below, share_history
@@ -34,7 +35,6 @@ from ..merging import ConflictDetail, MergeConflict, Policy
 from ..resources import RuntimeResources
 from ..threads import in_thread
 from .service import context_at
-from .stores import whole_names
 
 _TAGS = "refs/tags/"
 
@@ -99,8 +99,8 @@ class Converging:
                 if ref.startswith(_TAGS):
                     await in_thread(self._tag, session, ref, oid)
                     continue
-                names = await in_thread(whole_names, self.database, ref, oid)
-                name = name if names is None else names[1]
+                head = await in_thread(head_at, self.database, ref, oid)
+                name = name if head is None else head.branch
                 await self._branch(session, name, ref, oid, outcome)
             except MergeConflict as error:
                 details = tuple(error.details)

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from .._store._history.lease import LEASES, MARGIN, Lease, lease_ref, read_lease
+from .._store._history.revset import head_at
 from .._store.graph import not_below
 from .._store.names import (
     branch_ref,
@@ -40,7 +41,6 @@ from ..resources import RuntimeResources
 from ..threads import in_thread
 from .converge import Converging, SyncConflict
 from .remote import Move, Remote, changed, open_remote, tracking_ref
-from .stores import whole_names
 
 _ATTEMPTS = 25
 _REFUSED = 3  # pushes in a row that were refused although nobody moved anything
@@ -376,8 +376,8 @@ def _sessions(database: Database, refs: Mapping[str, Oid]) -> dict[str, str]:
             continue
         parsed = (parse_ref(ref) or (None, None))[0] if _is_head(ref) else (parse_tag_ref(ref) or ("", ""))[0]
         if parsed is None and not is_ledger_ref(ref):
-            names = whole_names(database, ref, oid) if _is_head(ref) else None
-            parsed = None if names is None else names[0]
+            head = head_at(database, ref, oid) if _is_head(ref) else None
+            parsed = None if head is None else head.session
         if parsed:
             found[folder] = parsed
     return found
