@@ -19,7 +19,7 @@ from .._store._history.oplog import forget, kept_refs, operations_ref
 from .._store._history.rebase import settle_fork
 from .._store._history.revset import DAMAGE, head_at
 from .._store.branch import MAIN, Branch, stored_ref
-from .._store.commits import own_record, require_record
+from .._store.commits import own_record
 from .._store.graph import first_parents, is_ancestor
 from .._store.ledger import Ledger
 from .._store.names import branch_ref, is_cut, is_ledger_ref, parse_ref, tag_ref
@@ -256,18 +256,6 @@ def delete_session(database: Database, session_id: str) -> None:
         except Contention:
             if not left:
                 raise
-
-
-def whole_names(database: Database, ref: str, oid: str) -> tuple[str, str] | None:
-    """Return (session, branch) of a ref, `None` for a ledger or a ref that is not ours."""
-    parsed = parse_ref(ref)
-    if parsed is None or is_ledger_ref(ref):
-        return None
-    session, branch = parsed
-    if session is None or branch is None:
-        record = require_record(database, oid, ref)
-        return record.session, record.branch
-    return session, branch
 
 
 # -- removing from a store what no branch and no tag reaches any more --
