@@ -210,6 +210,9 @@ class Tracing:
 
         trace.get_current_span().add_event(name, _attributes(event, attributes))
 
+    def __repr__(self) -> str:
+        return f"Tracing({self._tracer!r})"
+
 
 def _attributes(event: LifecycleEvent, fields: Mapping[str, Any]) -> dict[str, Any]:
     known = {"session_id": event.session_id, "branch": event.branch, "run_id": event.run_id, **fields}
@@ -260,6 +263,9 @@ class Metrics:
             self._delivery.record(event.latency / 1000, attributes)
             if event.status in ("dispatched", "parked"):
                 self._attempts.record(event.attempts, attributes)
+
+    def __repr__(self) -> str:
+        return "Metrics()"
 
 
 def observe_outbox(meter: Any, look: Callable[[], Mapping[str, float] | None]) -> None:

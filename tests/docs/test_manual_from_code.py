@@ -33,7 +33,17 @@ def test_the_page_says_what_the_code_says(manual: ModuleType, page: str) -> None
 
 
 def test_every_verb_prints_json(manual: ModuleType) -> None:
-    without = {"git-merge", "git-text", "git-setup", "hooks check", "hooks install", "reject", "retry", "ui"}
+    without = {
+        "git-merge",
+        "git-text",
+        "git-setup",
+        "hooks check",
+        "hooks install",
+        "reject",
+        "retry",
+        "answer",
+        "ui",
+    }
     for name, verb in manual.verbs():
         if name in without or "relay" in name:
             continue  # programs that git or a service manager calls

@@ -23,6 +23,11 @@ import reactifact
 ROOT = Path(__file__).parents[2]
 
 GIVEN = {
+    "BranchStore": "from reactifact import BranchStore",
+    "Receipt": "class Receipt(BaseModel):\n    order: str",
+    "mail": "mail: Any = given()",
+    "model": "model: Any = given()",
+    "send_mail": "send_mail: Any = given()",
     "Order": "class Order(BaseModel):\n    item: str",
     "agents": "agents: list[Agent] = given()",
     "branches": "from reactifact import BranchStore\nbranches: BranchStore = given()",
