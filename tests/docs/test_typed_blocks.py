@@ -33,7 +33,7 @@ GIVEN = {
     "branches": "from reactifact import BranchStore\nbranches: BranchStore = given()",
     "builder": "builder: Any = given()",
     "deliver": "def deliver(context: Context, action: Artifact[PendingAction]) -> None: ...",
-    "post": "async def post(action: Artifact[PendingAction]) -> None: ...",
+    "post": "async def post(payload: dict[str, Any], *, idempotency_key: str) -> None: ...",
     "runtime": "runtime: Runtime = given()",
     "reprice": "def reprice(price: int) -> Strategy: ...  # type: ignore[empty-body]",
     "client": "client: Any = given()",
