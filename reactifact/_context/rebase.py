@@ -6,7 +6,7 @@ by their models, and `refresh`, which puts what was changed here on top.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -111,16 +111,31 @@ def write_adopted(database: Database, session: str, branch: str) -> None:
             line.publish()
 
 
-def adopt(line: Branch, ref: str, tip: Oid, resources: RuntimeResources, read: ReadPayload) -> Branch:
+def adopt(
+    line: Branch,
+    ref: str,
+    tip: Oid,
+    resources: RuntimeResources,
+    read: ReadPayload,
+    *,
+    distrusted: Collection[Oid] = (),
+) -> Branch:
     """Let a line without commits stand on a commit of ours over `tip`, which is staged and says what came.
 
-    Raises `CommitRefused`.
+    `distrusted` are commits of ours whose bookkeeping is damaged. Raises `CommitRefused`.
     """
     line.ledger.refresh()
     line.ref, line.published = ref, tip
     change = new_change_id()
     standing = stand_on(
-        line.objects, tip, ref, read=read, ledger=line.ledger, action_type=ACTION_TYPE, change=change
+        line.objects,
+        tip,
+        ref,
+        read=read,
+        ledger=line.ledger,
+        action_type=ACTION_TYPE,
+        change=change,
+        distrusted=distrusted,
     )
     record = standing.record
     assert record is not None

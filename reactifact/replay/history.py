@@ -457,7 +457,7 @@ def verify_history(database: Database, session: str) -> HistoryReport:
         order = _oldest_first(checked, others)
         adopted = _adopted(checked, order)
         for commit in order:
-            if own_record(checked, commit) is None:
+            if commit in adopted or own_record(checked, commit) is None:
                 check_foreign_commit(checked, commit, adopted)
             else:
                 check_commit(checked, commit)

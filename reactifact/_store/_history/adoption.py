@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -133,14 +133,16 @@ def stand_on(
     ledger: Ledger | None = None,
     action_type: str = "",
     change: str | None = None,
+    distrusted: Collection[Oid] = (),
 ) -> Standing:
     """Return the state that a commit of somebody else stands for.
 
-    `change` is the Change-Id of the commit that will say so. Without `ledger` the outbox is left as it was.
-    Raises `CommitRefused`, naming every file that cannot be
-    taken, and `StoreError` for a commit that holds no state of ours.
+    `distrusted` are commits of ours that count as somebody else's: their bookkeeping is damaged. `change` is
+    the Change-Id of the commit that will say so. Without `ledger` the outbox is left as it was. Raises
+    `CommitRefused`, naming every file that cannot be taken, and `StoreError` for a commit that holds no
+    state of ours.
     """
-    return _Reader(objects, ref, read, ledger, action_type, change).stand_on(commit)
+    return _Reader(objects, ref, read, ledger, action_type, change, distrusted).stand_on(commit)
 
 
 def last_good(objects: Staging, commit: Oid) -> Oid | None:
@@ -191,6 +193,7 @@ class _Reader:
         ledger: Ledger | None,
         action_type: str,
         change: str | None,
+        distrusted: Collection[Oid],
     ) -> None:
         self.objects = objects
         self.ref = ref
@@ -198,6 +201,7 @@ class _Reader:
         self.ledger = ledger
         self.action_type = action_type
         self.change = change
+        self.distrusted = distrusted
         self.known: dict[Oid, Standing] = {}
         self.tip: Oid = ""
 
@@ -213,7 +217,7 @@ class _Reader:
         chain: list[Oid] = []
         following: Oid | None = commit
         while following is not None:
-            ours = _ours_at(objects, following)
+            ours = None if following in self.distrusted else _ours_at(objects, following)
             if ours is not None:
                 chain += [following] if ours != following else []
                 return self._above(self._ours(ours), [], chain, commit)
