@@ -100,8 +100,9 @@ class Converging:
                     await in_thread(self._tag, session, ref, oid)
                     continue
                 head = await in_thread(head_at, self.database, ref, oid)
-                name = name if head is None else head.branch
-                await self._branch(session, name, ref, oid, outcome)
+                if head is not None:  # else a branch that git made, which is no session's
+                    name = head.branch
+                    await self._branch(session, name, ref, oid, outcome)
             except MergeConflict as error:
                 details = tuple(error.details)
                 outcome.conflicts.append(SyncConflict(session, name, oid, details, f"{error}"))

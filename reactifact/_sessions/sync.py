@@ -288,7 +288,8 @@ class _Sync:
         wanted.pop(ledger, None)
         wanted |= backend.refs(ledger)
         moves = [Move(ref, theirs.get(ref), oid) for ref, oid in wanted.items() if theirs.get(ref) != oid]
-        return [move for move in moves if _is_forward(self._database, move)]
+        forward = [move for move in moves if _is_forward(self._database, move)]
+        return [move for move in forward if _is_of_session(self._database, move)]
 
     async def _push(self, moves: Sequence[Move]) -> str | None:
         """Push, a ledger never after its branches; return why not where it was refused."""
@@ -365,6 +366,11 @@ def _is_forward(database: Database, move: Move) -> bool:
     if move.seen is None:
         return True
     return _is_head(move.name) and next(not_below(database, move.seen, move.new), None) is None
+
+
+def _is_of_session(database: Database, move: Move) -> bool:
+    """Tell whether what is to be pushed is a session's, and not a branch that git made."""
+    return not _is_head(move.name) or head_at(database, move.name, move.new) is not None
 
 
 def _sessions(database: Database, refs: Mapping[str, Oid]) -> dict[str, str]:

@@ -6,7 +6,7 @@ Nothing here imports either at its top: what is needed of Starlette is imported 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
@@ -129,7 +129,7 @@ def session_dependency(
     return session
 
 
-def exception_handlers() -> dict[Any, Callable[[Any, Exception], Awaitable[Any]]]:
+def exception_handlers() -> dict[Any, Callable[[Any, Any], Coroutine[Any, Any, Any]]]:
     """Return handlers for `Starlette(exception_handlers=...)` or `FastAPI(...)`.
 
     A session that is busy, or that somebody else wrote meanwhile, is answered by 409 with `Retry-After: 1`,
