@@ -79,7 +79,10 @@ def init(place: str, as_json: bool) -> None:
     --json: {what, store, made}
     """
     was_there = is_store(place)
-    open_database(place).backend.close()
+    backend = open_database(place).backend
+    with backend.lock("init"):
+        pass  # a store is made for whoever is the first to lock it, or to write
+    backend.close()
     if as_json:
         print_json({"store": without_password(place), "made": not was_there})
     else:
