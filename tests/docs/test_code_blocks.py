@@ -209,7 +209,7 @@ async def test_an_agent_of_another_library_and_a_web_application(
     def mail(to: str) -> str:
         raise AssertionError("it goes through the outbox")
 
-    names = {"Receipt": Receipt, "model": TestModel(custom_output_text="done"), "mail": mail}
+    names = {"Order": Order, "Receipt": Receipt, "model": TestModel(custom_output_text="done"), "mail": mail}
     made = await run("adapters.md", "clerk = Agent(", **names)
     agents = [create_agent("clerk", consumes=[Consume(Order)], produces=[made["confirm"]])]
     store = SessionStore("first.git")
@@ -445,7 +445,7 @@ async def test_a_relay_delivers_what_waits(tmp_path: Path, monkeypatch: pytest.M
     async def post(payload: dict[str, Any], *, idempotency_key: str) -> None:
         posted.append(idempotency_key)
 
-    left = await run("relay.md", "store.relay(", post=post)
+    left = await run("relay.md", "store.relay(", post=post, Order=Order)
     assert left["report"].tried == 0
     session = await SessionStore("state.git").open("s")
     session.context.create(Order(item="tea"), id="7")
