@@ -82,11 +82,11 @@ async def check(place: Any, session_id: str) -> None:
 async def test_there_and_back_by_a_repository_and_by_a_bundle(place: Any, tmp_path: Path) -> None:
     await fill(place, "user-1", "a/b ü", LONG)
     whole = refs(place)
-    assert len(whole) == 3 * 5
+    assert len(whole) == 3 * 6
     repository, bundle = tmp_path / "out.git", tmp_path / "out.bundle"
     moved = await export_store(place, repository)
     assert moved == await export_store(place, bundle)
-    assert (moved.refs, moved.values) == (15, 0)
+    assert (moved.refs, moved.values) == (18, 0)
     assert refs(repository) == whole == BundleBackend(bundle).refs()
     fsck(repository)
     assert git(repository, "rev-parse", "HEAD").strip() in whole.values()
@@ -104,7 +104,7 @@ async def test_into_postgres(postgres_dsn: str, tmp_path: Path) -> None:
     source = tmp_path / "state.git"
     await fill(source, "user-1")
     moved = await import_store(source, postgres_dsn)
-    assert moved.refs == 5
+    assert moved.refs == 6
     assert refs(postgres_dsn) == refs(source)
     await check(postgres_dsn, "user-1")
 
@@ -114,7 +114,7 @@ async def test_a_turn_goes_on_in_the_copy_and_the_rest_follows(tmp_path: Path) -
     await fill(first, "user-1")
     await export_store(first, copy)
     await fill(first, "user-2")
-    assert (await export_store(first, copy)).refs == 5  # only what is new
+    assert (await export_store(first, copy)).refs == 6  # only what is new
     session = await SessionStore(copy).open("user-1")
     outside = Outside()
     session.context.retry_action("action:notify:b")
@@ -187,7 +187,7 @@ def test_the_verbs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     anyio.run(fill, source, "user-1")
     out, back = str(tmp_path / "out.bundle"), str(tmp_path / "back.db")
     assert main(["export", str(source), out]) == 0
-    assert capsys.readouterr().out.startswith(f"{out}: 5 refs, ")
+    assert capsys.readouterr().out.startswith(f"{out}: 6 refs, ")
     assert main(["import", out, back]) == 0
     assert refs(back) == refs(source)
     other = tmp_path / "other.git"

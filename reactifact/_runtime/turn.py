@@ -180,8 +180,8 @@ class Turn:
         """Run one generation and return the number of executions."""
         wiring, context = self.wiring, self.context
         wiring.warn_without_dispatcher()
-        wiring.deadlines.expire(context)
         await self._look_ahead()
+        wiring.deadlines.expire(context)
         planned = generation.plan(context, wiring.roster, self.known)
         self.known = None
         if not planned.work or not is_observed():

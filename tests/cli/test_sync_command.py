@@ -31,7 +31,7 @@ def places(tmp_path):
 def shared(run, places):
     (a, b), hub = places
     anyio.run(edited, a, "o1", "ann")
-    SessionStore(b)
+    assert run("init", b).code == 0
     assert run("sync", a, hub).code == 0
     assert run("sync", b, hub).code == 0
     return a, b, hub
@@ -43,7 +43,7 @@ def test_it_says_what_came_and_what_went(run, places):
     shown = run("sync", a, hub)
     assert (shown.code, shown.err) == (0, "")
     assert shown.out == "pushed   refs/heads/shop/main\n"
-    SessionStore(b)
+    assert run("init", b).code == 0
     assert run("sync", b, hub).out == "new      shop/main\n"
     anyio.run(edited, b, "o2", "bob")
     anyio.run(edited, a, "o3", "eve")

@@ -19,7 +19,9 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 def backend(tmp_path: Path) -> GitBackend:
     git(tmp_path, "init", "--quiet", "--bare", "hub.git")
-    return GitBackend(tmp_path / "a.git", durability="os")
+    made = GitBackend(tmp_path / "a.git", durability="os")
+    assert made.repository.is_bare  # which makes it
+    return made
 
 
 def commits(backend: GitBackend, tmp_path: Path) -> tuple[Oid, Oid]:

@@ -375,10 +375,10 @@ async def test_git_sees_tags_and_forks(git_place: Place) -> None:
     assert git(git_place.path, "branch", "--format=%(refname:short)").split() == ["s/main", "s/try"]
     assert git(git_place.path, "rev-parse", "s/release%201") == git(git_place.path, "rev-parse", "s/try")
     fsck(git_place.path)
-    # tags of others are no trouble, and not listed
+    # tags of others are no trouble; below a session's name they are tags of it, annotated or not
     git(git_place.path, "tag", "v1.0", "s/main")
     git(git_place.path, "tag", "-a", "s/annotated", "-m", "by hand", "s/main")
-    assert [tag.name for tag in await branches.tags()] == ["release 1"]
+    assert [tag.name for tag in await branches.tags()] == ["annotated", "release 1"]
     assert branches.repository.references.get("refs/heads/s/try") is not None
 
 

@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -319,10 +320,10 @@ def tip_of(context: Context) -> str:
 async def test_nothing_is_ready_to_be_sent_while_a_class_is_missing(store: Path) -> None:
     context = await opened(store)
     with pytest.raises(TypeNotFoundError, match=r"'action:notify:o1' is not sent.*artifact 'o1'") as told:
-        require_readable(context.working, sendable(context.working))
+        require_readable(context.working, sendable(context.working, datetime.now(UTC)))
     assert "register_type(Model, aliases=['evolving_shop.Order'])" in str(told.value)
     context.delete("o1")  # what is gone cannot be in the way
-    require_readable(context.working, sendable(context.working))
+    require_readable(context.working, sendable(context.working, datetime.now(UTC)))
 
 
 @pytest.mark.anyio
@@ -339,6 +340,7 @@ async def test_nothing_is_sent_while_a_class_is_missing(store: Path) -> None:
 
 GROWN = """
 import sys
+from datetime import UTC, datetime
 import anyio
 from pydantic import BaseModel
 from reactifact import SessionStore, register_type
@@ -356,7 +358,7 @@ register_type(Order, aliases=["evolving_shop.Order"], migrate=hook)
 async def read():
     context = (await SessionStore(sys.argv[1]).open("s")).context
     try:
-        require_readable(context.working, sendable(context.working))
+        require_readable(context.working, sendable(context.working, datetime.now(UTC)))
         print(context.get("o1").data.currency)
     except Exception as error:
         print(type(error).__name__, error)

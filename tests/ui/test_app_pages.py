@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -177,8 +178,9 @@ def test_an_action_is_shown_with_its_delivery(client: Client, desk_store: Any) -
 def test_the_board(client: Client, desk_store: Any) -> None:
     browser = client(desk_store)
     found = page(browser, f"/outbox?{S}")
-    for text in ("Waiting 1", "Failed 1", "1 attempt", "451 mailbox", "planned 27 min"):
+    for text in ("Waiting 1", "Failed 1", "1 attempt", "451 mailbox"):
         assert text in found.text
+    assert re.search(r"planned \d+ min \d+ s ago", found.text)
     assert found.all("form") == []  # nothing may be written
     older = page(browser, found.link("/outbox", "ledger="))
     assert "ticket:3" in older.text

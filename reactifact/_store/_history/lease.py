@@ -17,7 +17,7 @@ from ..commits import COMMITTER
 from ..names import encode_name
 from ..object_db import Database, Objects, Staging, blob_entry
 from ..objects import CommitObject, Oid, Signature
-from ..protocol import FetchesRefs
+from ..protocol import FetchesRefs, scan_refs
 from ..trees import lookup
 
 LEASES = "refs/reactifact/leases/"
@@ -82,7 +82,11 @@ def lease_end(database: Database, session: str, now: datetime) -> datetime | Non
     if not isinstance(backend, FetchesRefs):
         return None
     ref = lease_ref(session)
-    held = backend.refs(ref).get(ref)
+    refs, damaged = scan_refs(backend, ref)
+    held = refs.get(ref)
+    for error in damaged if held is None else ():
+        if error.ref == ref or backend.identity(create=False):
+            raise error  # a lease may stand in what cannot be read; a store that never took part has none
     lease = None if held is None else read_lease(database, held)
     if lease is None or not lease.holder:
         return None

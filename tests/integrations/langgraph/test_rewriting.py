@@ -90,7 +90,7 @@ def test_a_copy_shares_blobs_and_has_the_branches(tmp_path: Path) -> None:
     assert refs == ["copy/fork-1", "copy/main", "copy/pending-writes"]
     trees = [git(path, "rev-parse", f"{name}/fork-1:thread") for name in ("t", "copy")]
     assert trees[0] == trees[1]
-    assert "Session-Id: copy" in git(path, "log", "-1", "copy/main")
+    assert '"session":"copy"' in git(path, "cat-file", "commit", "copy/main")
     fsck(path)
     with pytest.raises(NameTaken, match="holds a session of that id"):
         saver.copy_thread("t", "copy")

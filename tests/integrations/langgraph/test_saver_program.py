@@ -133,4 +133,4 @@ def test_the_example_prints_what_it_shows() -> None:
     assert lines[1].startswith("yes: Lyon: booked; ")
     assert lines[2].startswith("no: Lyon: not booked; ")
     assert lines[2].endswith("the train is late")
-    assert "* step 4 (loop): book wrote answer" in lines
+    assert any(line.endswith("* step 4 (loop): book wrote answer") for line in lines)

@@ -285,6 +285,10 @@ class GitBackend:
 
         Empty where it has none and `create` is false.
         """
+        if create:
+            self._make()
+        elif not self._is_made:
+            return ""
         git_dir = os.path.dirname(self._objects_path)
         inode = str(os.stat(git_dir).st_ino)
         with os_errors(self._location, "reading the identity of"):

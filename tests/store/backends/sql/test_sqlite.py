@@ -353,7 +353,8 @@ def open_place() -> Iterator[Path]:
 def run_unprivileged(path: Path, expression: str) -> str:
     """Evaluate an expression as a user who may not write everywhere, and return the result or error."""
     program = (
-        "import os, sys; from reactifact._sessions.stores import open_database\n"
+        "import os, sqlite3, sys; from reactifact._sessions.stores import open_database\n"
+        "import reactifact._store._backends.sql.sqlite\n"
         "from reactifact._store.objects import GitObject, object_id\n"
         "from building import blob\n"
         "place, something = sys.argv[1], (dict([blob(b'x')]),)\n"
