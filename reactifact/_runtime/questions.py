@@ -45,11 +45,10 @@ class Deadlines:
 
     def expire(self, context: Context) -> None:
         """Mark the open questions whose deadline has passed, in a commit of its own; that wakes who asked."""
+        context.commits.commit_direct()  # an answer may be among them
         working, now = context.commits.working, context.resources.clock.now()
         self._look(working)
         over = sorted((until, key) for key, (_, until) in self._known.items() if until and until <= now)
-        if over:
-            context.commits.commit_direct()
         for _, question_id in over:
             stored = working.state.stored(question_id)
             data = None if stored is None else working.version_data(stored.meta)

@@ -170,7 +170,7 @@ async def test_a_second_drain_skips_what_another_holds(durable: Place) -> None:
 
     first = AtFirst(drain_beside)
     report = await durable.store().drain(first, sessions_at_once=1)
-    assert second.sent == ["s2-k", "s3-k"]
+    assert sorted(second.sent) == ["s2-k", "s3-k"]  # side by side
     assert [(r.tried, r.delivered, r.failed, r.skipped) for r in reports] == [(2, 2, [], [("s1", "main")])]
     assert first.sent == ["s1-k"]
     assert (report.delivered, report.skipped) == (1, [])
