@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import NamedTuple
 
 from .._context.rebase import PayloadReader
-from .._store._backends.locks import LockQueue
 from .._store._history.adoption import is_by_hand, last_good, stand_on
 from .._store._history.oplog import moved
 from .._store.branch import stored_ref
@@ -23,7 +21,7 @@ from .._store.ledger import Ledger
 from .._store.names import is_ledger_ref, parse_ref
 from .._store.object_db import Database, Staging
 from .._store.objects import GitObject, Kind, Oid
-from .._store.protocol import HeldLock, ObjectBackend, RefUpdate
+from .._store.protocol import ObjectBackend, ReadOnlyBackend, RefUpdate
 from .._store.trees import lookup
 from ..artifacts import ACTION_TYPE
 from ..errors import MissingObject, ReactifactError, StoreError, UnknownRevision, text_of
@@ -123,24 +121,14 @@ def _check_ledger(database: Database, old: Oid, new: Oid, ref: str) -> None:
         )
 
 
-class PushedObjects:
+class PushedObjects(ReadOnlyBackend):
     """A bare repository and, before they are taken in, the objects of a push, which git alone can see."""
 
     def __init__(self, inner: ObjectBackend, folder: str) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._git = subprocess.Popen(
             ["git", "-C", folder, "cat-file", "--batch"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
-
-    @property
-    def location(self) -> str:
-        """The location of the repository."""
-        return self._inner.location
-
-    @property
-    def is_local(self) -> bool:
-        """As the repository."""
-        return self._inner.is_local
 
     def read_many(self, oids: Iterable[Oid]) -> dict[Oid, GitObject]:
         """Return every object asked for. Raises `MissingObject`."""
@@ -159,21 +147,9 @@ class PushedObjects:
         kinds: dict[str, Kind] = {"commit": "commit", "tree": "tree", "blob": "blob", "tag": "tag"}
         return GitObject(kinds[kind], data)
 
-    def refs(self, prefix: str = "refs/") -> dict[str, Oid]:
-        """Return the refs of the repository, which a push has not moved yet."""
-        return self._inner.refs(prefix)
-
     def write(self, objects: Mapping[Oid, GitObject], updates: Sequence[RefUpdate] = ()) -> None:
         """Refuse. Raises `StoreError`."""
         raise StoreError(f"a push to {self.location} is only checked here")
-
-    def queue(self, name: str) -> LockQueue:
-        """Return the queue of those who wait for a named lock."""
-        return self._inner.queue(name)
-
-    def lock(self, name: str, *, wait: float = 0.0) -> AbstractContextManager[HeldLock]:
-        """Take the lock of the repository."""
-        return self._inner.lock(name, wait=wait)
 
     def close(self) -> None:
         """Close the repository and end git."""
@@ -182,4 +158,4 @@ class PushedObjects:
         self._git.stdin.close()
         self._git.stdout.close()
         self._git.wait()
-        self._inner.close()
+        super().close()

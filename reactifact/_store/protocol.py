@@ -315,3 +315,40 @@ def name_in_the_way(name: str, other: str, location: str) -> StoreError:
         f"ref {name} cannot be created in {location}: ref {other} exists and one would be the "
         f"folder of the other; delete or rename {other}"
     )
+
+
+class ReadOnlyBackend:
+    """Another backend that is read and never written; whoever derives from it says how objects are read."""
+
+    def __init__(self, inner: ObjectBackend) -> None:
+        self._inner = inner
+
+    @property
+    def location(self) -> str:
+        """The location of the backend behind it."""
+        return self._inner.location
+
+    @property
+    def is_local(self) -> bool:
+        """As the backend behind it."""
+        return self._inner.is_local
+
+    def refs(self, prefix: str = "refs/") -> dict[str, Oid]:
+        """Return the refs under a prefix."""
+        return self._inner.refs(prefix)
+
+    def write(self, objects: Mapping[Oid, GitObject], updates: Sequence[RefUpdate] = ()) -> None:
+        """Refuse. Raises `StoreError`."""
+        raise StoreError(f"{self.location} is only checked here, and not written")
+
+    def queue(self, name: str) -> LockQueue:
+        """Return the queue of those who wait for a named lock."""
+        return self._inner.queue(name)
+
+    def lock(self, name: str, *, wait: float = 0.0) -> AbstractContextManager[HeldLock]:
+        """Take the lock of the backend behind it."""
+        return self._inner.lock(name, wait=wait)
+
+    def close(self) -> None:
+        """Close the backend behind it."""
+        self._inner.close()

@@ -5,13 +5,11 @@ Owns `verify_history`, the check of one commit, and a backend that hashes each o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from .._store import canonical
-from .._store._backends.locks import LockQueue
 from .._store._history.revset import find_head
 from .._store.branch import MAIN
 from .._store.commits import (
@@ -40,7 +38,7 @@ from .._store.migrations import current_tree
 from .._store.names import branch_ref, is_ledger_ref, tag_ref
 from .._store.object_db import Database, Staging
 from .._store.objects import GitObject, Oid, object_id, tag_target
-from .._store.protocol import ChecksIndexes, HeldLock, ObjectBackend, RefUpdate
+from .._store.protocol import ChecksIndexes, ObjectBackend, ReadOnlyBackend
 from .._store.trees import Path, compare, lookup
 from .._store.versions import TRIMMED_FILE, oldest_kept
 from ..errors import MissingObject, ReactifactError, StoreError, UnknownRevision, text_of
@@ -337,26 +335,16 @@ class _CommitCheck:
 # -- A backend whose every object is hashed again when it is read, whatever the store itself checks --
 
 
-class CheckedBackend:
+class CheckedBackend(ReadOnlyBackend):
     """Reads another backend and refuses objects that are not what their id says. Never writes.
 
     `objects` counts what was read and hashed.
     """
 
     def __init__(self, inner: ObjectBackend) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self.objects = 0
         self._checked_indexes = False
-
-    @property
-    def location(self) -> str:
-        """The location of the backend behind it."""
-        return self._inner.location
-
-    @property
-    def is_local(self) -> bool:
-        """As the backend behind it."""
-        return self._inner.is_local
 
     def read_many(self, oids: Iterable[Oid]) -> dict[Oid, GitObject]:
         """Return every object asked for. Raises `StoreError` for one that was changed or is absent."""
@@ -374,26 +362,6 @@ class CheckedBackend:
                 )
         self.objects += len(found)
         return found
-
-    def refs(self, prefix: str = "refs/") -> dict[str, Oid]:
-        """Return the refs under a prefix."""
-        return self._inner.refs(prefix)
-
-    def write(self, objects: Mapping[Oid, GitObject], updates: Sequence[RefUpdate] = ()) -> None:
-        """Refuse. Raises `StoreError`."""
-        raise StoreError(f"{self.location} is only checked here, and not written")
-
-    def queue(self, name: str) -> LockQueue:
-        """Return the queue of those who wait for a named lock."""
-        return self._inner.queue(name)
-
-    def lock(self, name: str, *, wait: float = 0.0) -> AbstractContextManager[HeldLock]:
-        """Take the lock of the backend behind it."""
-        return self._inner.lock(name, wait=wait)
-
-    def close(self) -> None:
-        """Close the backend behind it."""
-        self._inner.close()
 
 
 # -- checking a whole session: every commit, tree and payload against the hashes that name them --
