@@ -23,7 +23,7 @@ from typing import Any
 from urllib.parse import quote
 
 from aiosmtpd.smtp import SMTP, Envelope, Session
-from anyio import CancelScope, from_thread, lowlevel, to_thread
+from anyio import CancelScope, Lock, from_thread, lowlevel, to_thread
 
 from reactifact import Artifact, Context, PendingAction
 
@@ -59,8 +59,10 @@ def compose(action: Artifact[PendingAction]) -> EmailMessage:
 class Mailer:
     """The dispatcher: sends each action to one SMTP server, over one connection.
 
-    Raises `DeliveryFailed` for a mail that is refused. Once the server cannot be reached it raises
-    `ServerUnreachable`, and for what follows at once, so that a batch does not wait again and again.
+    A drain sends for several sessions at once, and an SMTP connection carries one mail at a time: each
+    mail waits for its turn. Raises `DeliveryFailed` for a mail that is refused. Once the server cannot
+    be reached it raises `ServerUnreachable`, and for what follows at once, so that a batch does not wait
+    again and again.
     """
 
     def __init__(self, host: str, port: int, on_sent: Callable[[], Any] = lambda: None) -> None:
@@ -70,13 +72,15 @@ class Mailer:
         self.sent = 0
         self.unreachable: ServerUnreachable | None = None
         self._connection: smtplib.SMTP | None = None
+        self._turn = Lock()
 
     async def __call__(self, context: Context, action: Artifact[PendingAction]) -> None:
         """Send one mail."""
         await lowlevel.checkpoint()  # Ctrl-C takes effect here, between two mails ...
         message = compose(action)
-        with CancelScope(shield=True):  # ... so that one that was sent is also recorded
-            await to_thread.run_sync(self._send, message)
+        async with self._turn:
+            with CancelScope(shield=True):  # ... so that one that was sent is also recorded
+                await to_thread.run_sync(self._send, message)
         self.sent += 1
         self.on_sent()
 
