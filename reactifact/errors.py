@@ -2,6 +2,49 @@
 
 Each message names the thing, the cause and the next step. Errors of user code (a produce, a
 condition, a dispatcher) are never wrapped: they reach the caller as they were raised.
+
+    ReactifactError
+        StoreError
+            NotAStore
+                LinkInStore
+            NoCheckpoint (also FileNotFoundError, ValueError)
+            FormatTooNew
+            ObjectTooLarge
+            MissingObject (also LookupError)
+            DamagedIndex
+            DamagedRef
+            NotAdopted
+            CommitRefused
+            LedgerMissing
+            RemoteError
+            SyncUnsupported
+            UnrelatedHistories
+            LeaseHeld
+            UnknownRevision (also LookupError)
+            NameTaken (also ValueError)
+            Contention
+                StaleSession
+            ReadOnlyContext
+            ProtectedBranch
+            StoreBusy
+                SessionBusy
+            LockLost
+        InvalidName (also ValueError)
+        PayloadError (also ValueError)
+        UnreadablePayload (also ValueError)
+        WrongType (also TypeError)
+        TypeNotFoundError (also LookupError)
+        ArtifactMutated (also RuntimeError)
+        IntentConflict (also ValueError)
+        DeliveryTimeout (also TimeoutError)
+        AnswerConflict (also ValueError)
+        AnswerInvalid (also ValueError)
+        QuestionExpired
+        UnknownQuestion (also LookupError)
+        NotAuthorized (also PermissionError)
+        GuardrailViolation (also ValueError)
+        QuotaExceeded
+        BudgetExceeded
 """
 
 from __future__ import annotations
