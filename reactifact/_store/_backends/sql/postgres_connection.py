@@ -54,6 +54,7 @@ SELECT set_config('application_name', %s, false),
 WHERE %s IN (0, pg_backend_pid())
 """
 _BACKEND = b"SELECT pg_backend_pid()"
+_LAST_USE = b"SELECT query_start FROM pg_stat_activity WHERE pid = %s"
 
 _left_behind: list[Connection] = []
 """Connections that a forked child has inherited: closing them would end the parent's sessions."""
@@ -140,10 +141,13 @@ class Server:
                     other.execute(b"BEGIN")
                 except psycopg.Error as error:  # "transaction blocks not allowed in statement pooling mode"
                     raise NotAStore(self.shared_backends()) from error
-                # A backend that is free again is given out first; where it is not, they take turns.
+                # A backend that is free again is given out first; where it is not, they take turns, and where
+                # others are quicker, they have used ours by now.
                 if _backend(other) == own or _backend(connection) != own:
                     raise NotAStore(self.shared_backends())
                 other.execute(b"COMMIT")
+                if _last_use(other, own) != _last_use(other, own):
+                    raise NotAStore(self.shared_backends())
 
     def shared_backends(self) -> str:
         """Return the error of a connection whose statements run on one backend and then on another."""
@@ -300,6 +304,11 @@ _WAYS_OUT: tuple[tuple[type[psycopg.Error], str], ...] = (
 
 def _backend(connection: Connection) -> int:
     return int(connection.execute(_BACKEND).fetchall()[0][0])
+
+
+def _last_use(connection: Connection, backend: int) -> Any:
+    """Return when a backend began its last statement, as another connection sees it."""
+    return connection.execute(_LAST_USE, (backend,)).fetchall()
 
 
 def is_lost(error: psycopg.Error) -> bool:
