@@ -126,11 +126,16 @@ class Wiring:
 
     @property
     def roster(self) -> Roster:
-        """The agents as the queue knows them."""
+        """The agents as the queue knows them, looked at anew: it costs a look at each."""
         known = self._roster
         if known is None or not known.is_of(self.agents):
             known = self._roster = Roster(self.agents)
         return known
+
+    @property
+    def known_roster(self) -> Roster:
+        """The agents as they were when they were looked at last."""
+        return self._roster or self.roster
 
     @property
     def saves_per_commit(self) -> bool:
@@ -146,7 +151,7 @@ class Wiring:
         """Return how the outbox is drained."""
         return Options(
             on_error=self.on_dispatch_error,
-            owed=self.roster.awaits_delivery,
+            owed=self.known_roster.awaits_delivery,
             concurrency=self.dispatch_concurrency,
             simulate=self.simulate,
         )

@@ -88,8 +88,12 @@ class Roster:
     """Agents as the queue knows them, and which of them an event may wake: looked through once for a kind."""
 
     def __init__(self, agents: Sequence[Agent]) -> None:
-        self._facts = _facts(agents)
         self._agents = agents
+        self._members = list(agents)
+        self._facts = [
+            (name, priority, aliases, None if triggers is None else triggers[:])  # they may be changed there
+            for name, priority, aliases, triggers in map(_FACTS, agents)
+        ]
         self._asked: dict[tuple[EventType, object], list[tuple[str, Agent]]] = {}
         self.ordered = named(agents)
         self.names = frozenset(name for name, _ in self.ordered)
@@ -99,7 +103,7 @@ class Roster:
 
     def is_of(self, agents: Sequence[Agent]) -> bool:
         """Tell whether these are the agents, and none of them was changed."""
-        return self._agents is agents and self._facts == _facts(agents)
+        return self._agents is agents and self._members == agents and self._facts == list(map(_FACTS, agents))
 
     def asked(self, kind: EventType, model: object) -> list[tuple[str, Agent]]:
         """Return, in the order they are asked, the agents that an event of a kind on a type may wake."""
@@ -118,11 +122,7 @@ class Roster:
 
 
 _KINDS = 1_024
-_FACTS = attrgetter("name", "priority", "aliases")
-
-
-def _facts(agents: Sequence[Agent]) -> list[object]:
-    return [*agents, *map(_FACTS, agents), *[tuple(agent.triggers or ()) for agent in agents]]
+_FACTS = attrgetter("name", "priority", "aliases", "triggers")
 
 
 def _may_wake(agent: Agent, kind: EventType, model: object) -> bool:

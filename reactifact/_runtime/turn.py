@@ -160,7 +160,7 @@ class Turn:
         return any(entry.owed is None or any(name in present for name in entry.owed) for entry in waiting)
 
     def _has_work(self) -> bool:
-        present = self.wiring.roster.names
+        present = self.wiring.known_roster.names
         if any(not generation.owed_to_absent(entry, present) for entry in self.context.queue.active(present)):
             return True
         return self._delivers_now and not self._holds_back() and may_deliver(self.wiring)
@@ -207,9 +207,11 @@ class Turn:
             await self._execute(planned)
         else:
             self.unmatched += sum(e.event.artifact_type is not PendingAction for e in planned.batch)
-            generation.consume(context, wiring.roster, planned.batch, [])
+            generation.consume(context, wiring.known_roster, planned.batch, [])
         errors = await self._deliver() if wiring.saves_per_commit else None
-        self.known = generation.plan(context, wiring.roster, self.known)
+        is_same = errors is None or not errors.tried  # else a dispatcher may have changed the agents
+        roster = wiring.known_roster if is_same else wiring.roster
+        self.known = generation.plan(context, roster, self.known)
         await self._save()
         if errors is not None:
             wiring.raise_undelivered(errors)
@@ -219,7 +221,7 @@ class Turn:
         """Read what the next plan looks up."""
         commits = self.context.commits
         if commits.is_remote:
-            await look_ahead(commits, queue=True, stale=self.wiring.roster.reacts_to_stale)
+            await look_ahead(commits, queue=True, stale=self.wiring.known_roster.reacts_to_stale)
 
     async def _look_at_patches(self) -> None:
         """Read what committing the results looks up."""
@@ -271,8 +273,9 @@ class Turn:
                 steps.hold([r for r in self._running.finished if r.error is None])
             raise
         self.committed = self.runs
-        generation.consume(context, wiring.roster, planned.batch, [*again, *self._running.not_started])
-        self.known = generation.plan(context, wiring.roster)  # the commit says what is owed
+        roster = wiring.roster  # an agent may have registered or changed one
+        generation.consume(context, roster, planned.batch, [*again, *self._running.not_started])
+        self.known = generation.plan(context, roster)  # the commit says what is owed
         extra = {"generation": self.iterations, "runs": len(combined)}
         log.debug("generation committed", extra=extra)
 

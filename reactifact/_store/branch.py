@@ -98,6 +98,7 @@ class Branch:
         self.is_watched = False  # a runtime with agents has been over it, so that every event counts
         self.next_event = 0  # place of the next event of the queue
         self._left: tuple[Oid | None, Oid | None] = (None, None)  # held results and queue of the tip
+        self._made: Oid | None = None  # the commit that was sealed here last
         self._moved_back: Operation | None = None  # noted, and not published yet
         self.state = State(self.objects, Roots(), 0, Indexes())
 
@@ -349,7 +350,10 @@ class Branch:
             record, roots = self.draft.record, self.draft.roots
             if not leaves_queue:
                 roots = roots._replace(queue=None)
-            self.tip = make_commit(self.objects, record, roots, self.draft.parents)
+            parents = self.draft.parents
+            is_on_ours = bool(parents) and parents[0] == self._made
+            self.tip = make_commit(self.objects, record, roots, parents, is_on_ours=is_on_ours)
+            self._made = self.tip
             self._left = roots.held, roots.queue
             self.record = record
             self.draft = None

@@ -61,7 +61,8 @@ def encode(value: JsonValue) -> bytes:
     `TypeError` for what JSON has no form for, keys that are not strings included.
     """
     try:
-        return (_text(value, 0) + "\n").encode()
+        text = _object(value, 0) if type(value) is dict else _text(value, 0)
+        return (text + "\n").encode()
     except UnicodeEncodeError as error:
         raise ValueError(
             f"a text with the lone surrogate {error.object[error.start]!r} cannot be written as UTF-8"
@@ -78,7 +79,8 @@ def one_line(value: JsonValue) -> str:
 def decode(data: bytes) -> JsonValue:
     """Return the value in JSON bytes, canonical or not. Raises `ValueError` for anything else."""
     try:
-        return cast(JsonValue, _DECODER.decode(data.decode()))
+        found: JsonValue = _DECODER.decode(data.decode())
+        return found
     except RecursionError:
         raise ValueError("the JSON is nested too deeply") from None
 
@@ -120,7 +122,15 @@ def _object(value: dict[Any, Any], depth: int) -> str:
     parts = []
     for key in sorted(value):
         item = value[key]
-        text = encode_basestring(item) if type(item) is str else _text(item, depth + 1)
+        kind = type(item)  # scalars without a call of their own: most of the bookkeeping is made of them
+        if kind is str:
+            text = encode_basestring(item)
+        elif kind is int:
+            text = int.__repr__(item)
+        elif item is None:
+            text = "null"
+        else:
+            text = _text(item, depth + 1)
         parts.append(f"{encode_basestring(key)}: {text}")
     return f"{{{level.inner}{level.separator.join(parts)}{level.outer}}}"
 
@@ -182,7 +192,7 @@ def refusing_damage(what: str) -> Callable[[Callable[[bytes], T]], Callable[[byt
 
 def commit_of(oid: Oid, found: GitObject) -> CommitObject:
     """Return the commit in an object. Raises `StoreError` for one that is something else, or damaged."""
-    return _parsed(oid, found, "commit", parse_commit)
+    return parse_commit(found.data) if found.kind == "commit" else _parsed(oid, found, "commit", parse_commit)
 
 
 def tree_of(oid: Oid, found: GitObject) -> dict[str, TreeEntry]:

@@ -23,7 +23,7 @@ from .layout import ATTRIBUTES, BOOKKEEPING, Roots, Waiting
 from .migrations import FORMAT_FILE, RECORD_FILE, current_record, current_tree, format_file, is_current
 from .names import is_ledger_ref
 from .object_db import Objects, Staging, blob_entry
-from .objects import TREE_MODE, CommitObject, Oid, Signature, TreeEntry
+from .objects import TREE_MODE, CommitObject, Oid, Signature, TreeEntry, object_id
 from .trees import lookup, subtree, walk
 
 COMMITTER = ("reactifact", "reactifact@reactifact.invalid")
@@ -89,27 +89,42 @@ _LEDGER = '"kind":"ledger"'
 _FIELDS = tuple(f.name for f in fields(CommitRecord))
 
 
-def make_commit(objects: Staging, record: CommitRecord, roots: Roots, parents: Sequence[Oid]) -> Oid:
-    """Stage the tree and the commit of one record and return the commit's id."""
-    hidden = {
-        FORMAT_FILE: blob_entry(objects.put("blob", format_file())),
-    }
-    top = {".gitattributes": blob_entry(objects.put("blob", ATTRIBUTES))}
-    for name in ("meta", "versions", "held", "queue"):
-        _graft(hidden, name, getattr(roots, name))
-    for name in ("artifacts", "relations", "outbox", "thread"):
-        _graft(top, name, getattr(roots, name))
-    top[BOOKKEEPING] = TreeEntry(TREE_MODE, objects.put_tree(hidden))
-    state = state_hash(roots)
-    return _commit(objects, record, top, parents, state)
+def make_commit(
+    objects: Staging,
+    record: CommitRecord,
+    roots: Roots,
+    parents: Sequence[Oid],
+    *,
+    is_on_ours: bool = False,
+) -> Oid:
+    """Stage the tree and the commit of one record and return the commit's id.
+
+    With `is_on_ours` the first parent is a commit that this function made here: its tree holds the files that
+    are in every commit, so that they are not staged again.
+    """
+    if not is_on_ours:
+        objects.put("blob", format_file())
+        objects.put("blob", ATTRIBUTES)
+    hidden, top = {FORMAT_FILE: _FORMAT}, {".gitattributes": _ATTRIBUTES}
+    for entries, names in ((hidden, _HIDDEN), (top, _TOP)):
+        for name in names:
+            tree = getattr(roots, name)
+            if tree is not None:
+                entries[name] = tuple.__new__(TreeEntry, (TREE_MODE, tree))
+    top[BOOKKEEPING] = tuple.__new__(TreeEntry, (TREE_MODE, objects.put_tree(hidden)))
+    return _commit(objects, record, top, parents, state_hash(roots))
+
+
+_FORMAT, _ATTRIBUTES = (blob_entry(object_id("blob", data)) for data in (format_file(), ATTRIBUTES))
+_HIDDEN = ("meta", "versions", "held", "queue")
+_TOP = ("artifacts", "relations", "outbox", "thread")
 
 
 def make_ledger_commit(
     objects: Staging, record: CommitRecord, ledger: Oid | None, parents: Sequence[Oid]
 ) -> Oid:
     """Stage the tree and the commit of one record of a session's ledger."""
-    top: dict[str, TreeEntry] = {}
-    _graft(top, "ledger", ledger)
+    top = {} if ledger is None else {"ledger": TreeEntry(TREE_MODE, ledger)}
     return _commit(objects, record, top, parents, None)
 
 
@@ -133,11 +148,6 @@ def _commit(
     return objects.put_commit(commit)
 
 
-def _graft(entries: dict[str, TreeEntry], name: str, tree: Oid | None) -> None:
-    if tree is not None:
-        entries[name] = TreeEntry(TREE_MODE, tree)
-
-
 def operation_payload(objects: Objects, operation: Mapping[str, Any]) -> bytes:
     """Return the payload that an operation of a record wrote. Raises `KeyError` for one that writes none.
 
@@ -152,7 +162,10 @@ def read_record(objects: Objects, commit: Oid) -> CommitRecord | None:
 
     Raises `FormatTooNew`, and `StoreError` for an older format that no step leads on from.
     """
-    found = objects.commit(commit)
+    return _record_of(objects, objects.commit(commit))
+
+
+def _record_of(objects: Objects, found: CommitObject) -> CommitRecord | None:
     tree = found.tree
     if found.record:
         if not is_sealed(found):
@@ -203,7 +216,8 @@ def own_record(objects: Objects, commit: Oid) -> CommitRecord | None:
     is somebody's own unless the message alone is another. In format 1, which kept it in the tree, the
     trailer in the message tells a commit made by hand on a checkout.
     """
-    record, found = read_record(objects, commit), objects.commit(commit)
+    found = objects.commit(commit)
+    record = _record_of(objects, found)
     if found.record:
         return record
     if record is None or f"\nChange-Id: {safe_text(record.change)}\n" not in found.message:
@@ -398,11 +412,10 @@ def safe_text(text: str, also: str = "") -> str:
 
 def subject(record: CommitRecord) -> str:
     """Return the sentence that `git log --oneline` shows, of at most 72 characters."""
-    return _cut(_sentence(record))[0]
+    return _cut(_sentence(record, _phrases(record)))[0]
 
 
-def _sentence(record: CommitRecord) -> str:
-    phrases = _phrases(record)
+def _sentence(record: CommitRecord, phrases: Sequence[str]) -> str:
     if record.message:
         said = safe_text(record.message.strip().split("\n")[0])
         whole = f"{said}, {', '.join(phrases)}" if record.kind == "queue" and phrases else said
@@ -458,17 +471,17 @@ def _short(text: str) -> str:
 
 def _message(record: CommitRecord) -> str:
     """Return the message: subject, a body only where that says more, trailers."""
-    sentence = _sentence(record)
+    phrases = _phrases(record)
+    sentence = _sentence(record, phrases)
     shown, is_cut = _cut(sentence)
     said = [safe_text(line) for line in record.message.strip().split("\n")[1:] if line.strip()]
-    phrases = _phrases(record)
     if is_cut and record.message:
         said.insert(0, sentence)
     is_told = not is_cut and sentence.endswith((": " + ", ".join(phrases), ", " + ", ".join(phrases)))
     body = said if is_told and phrases else said + phrases
     trailers = [f"{key}: {safe_text(value)}" for key, value in trailers_of(record) if value]
     parts = [[shown], [_unlike_trailer(line) for line in body], trailers]
-    return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
+    return "\n\n".join(["\n".join(lines) for lines in parts if lines]) + "\n"
 
 
 def _unlike_trailer(line: str) -> str:

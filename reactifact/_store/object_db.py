@@ -11,6 +11,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from hashlib import sha1
 from typing import Protocol
 
 from ..errors import MissingObject, ProtectedBranch
@@ -352,7 +353,9 @@ class Staging:
 
     def put_tree(self, entries: Tree) -> Oid:
         """Stage a tree and return its id."""
-        oid = self.put("tree", encode_tree(entries))
+        data = encode_tree(entries)
+        oid = sha1(b"tree %d\0%b" % (len(data), data), usedforsecurity=False).hexdigest()  # as `object_id`
+        self.objects[oid] = tuple.__new__(GitObject, ("tree", data))
         self.trees[oid] = entries
         return oid
 
@@ -364,7 +367,9 @@ class Staging:
         """Return one object, staged or stored. Raises `MissingObject`."""
         at: Database | Staging = self
         while isinstance(at, Staging):
-            found = at._at_hand(oid)
+            found = at.objects.get(oid)
+            if found is None and (at.ahead or at._near is not None):
+                found = at._at_hand(oid)
             if found is not None:
                 return found
             at = at.below
@@ -411,11 +416,17 @@ class Staging:
             if at._near is not None and (near := at._near.tree(oid)) is not None:
                 return near
             at = at.below
+        with at._lock:  # most are there: a look-up goes through many trees
+            found = at._trees.get(oid)
+            if found is not None:
+                at._trees.move_to_end(oid)
+                return found
         return at.tree(oid)
 
     def commit(self, oid: Oid) -> CommitObject:
         """Return a parsed commit, staged or stored. Raises `MissingObject`."""
-        return commit_of(oid, self.read(oid))
+        found = self.read(oid)
+        return parse_commit(found.data) if found.kind == "commit" else commit_of(oid, found)
 
     def prefetch(self, oids: Iterable[Oid]) -> None:
         """Bring stored objects into the cache in one read."""

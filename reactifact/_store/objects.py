@@ -29,6 +29,7 @@ _TAGGED = re.compile(rb"object ([0-9a-f]{40})\n")
 _SECONDS = re.compile(r"-?[0-9]{1,15}")  # git itself takes anything else for 0
 _SUBMODULE_MODE = 0o160000
 _LINE = itemgetter(1)
+_JOINED = 64 * 1024  # bytes that are hashed in one call, at the price of a copy
 _OVERHEAD = 400  # bytes that an object takes beyond its content: its id, its place, Python's headers
 
 
@@ -98,7 +99,10 @@ class CommitObject:
 
 def object_id(kind: str, data: bytes) -> Oid:
     """Return the id git gives to an object of `kind` with content `data`."""
-    digest = hashlib.sha1(f"{kind} {len(data)}".encode() + b"\0", usedforsecurity=False)
+    head = f"{kind} {len(data)}\0".encode()
+    if len(data) <= _JOINED:
+        return hashlib.sha1(head + data, usedforsecurity=False).hexdigest()
+    digest = hashlib.sha1(head, usedforsecurity=False)
     digest.update(data)
     return digest.hexdigest()
 

@@ -18,8 +18,8 @@ Edits = Mapping[Path, TreeEntry | None]
 
 def lookup(objects: Objects, root: Oid | None, path: Path) -> TreeEntry | None:
     """Return the entry at `path` below `root`, or `None`."""
-    if root is None:
-        return None
+    if root is None or not path:
+        return None if root is None else TreeEntry(TREE_MODE, root)
     entry: TreeEntry | None = None
     for name in path:
         if entry is not None:
@@ -29,7 +29,7 @@ def lookup(objects: Objects, root: Oid | None, path: Path) -> TreeEntry | None:
         entry = objects.tree(root).get(name)
         if entry is None:
             return None
-    return entry if path else TreeEntry(TREE_MODE, root)
+    return entry
 
 
 def subtree(objects: Objects, root: Oid | None, path: Path) -> Oid | None:
@@ -177,6 +177,8 @@ def update(objects: Staging, root: Oid | None, edits: Edits) -> Oid | None:
     """
     if not edits:
         return root
+    if root is None and len(edits) == 1:
+        return _chain(objects, edits)
     here: dict[str, TreeEntry | None] = {}
     below: dict[str, dict[Path, TreeEntry | None]] = {}
     for path, value in edits.items():
@@ -202,6 +204,16 @@ def update(objects: Staging, root: Oid | None, edits: Edits) -> Oid | None:
     if entries == old:
         return root
     return objects.put_tree(entries) if entries else None
+
+
+def _chain(objects: Staging, edits: Edits) -> Oid | None:
+    """Return the tree of one path where nothing was: a tree a level, the innermost first."""
+    ((path, entry),) = edits.items()
+    if entry is None:
+        return None
+    for name in reversed(path):
+        entry = tuple.__new__(TreeEntry, (TREE_MODE, objects.put_tree({name: entry})))
+    return entry.oid
 
 
 def compare(

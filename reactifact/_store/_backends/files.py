@@ -10,8 +10,8 @@ import errno
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 
 from ...errors import LinkInStore, NotAStore, StoreError
 
@@ -67,15 +67,25 @@ def checked_path(place: str | os.PathLike[str]) -> str:
     return os.fspath(place)
 
 
-@contextmanager
-def os_errors(location: str, doing: str) -> Iterator[None]:
+class os_errors:  # noqa: N801 - reads as the verb of a with statement
     """Turn an `OSError` inside into a `StoreError` that names the store, the cause, the way out."""
-    try:
-        yield
-    except OSError as error:
-        cause = error.strerror or str(error)
-        where = f" ({error.filename})" if error.filename else ""
-        raise StoreError(f"{doing} {location} failed: {cause}{where}; {way_out(error.errno)}") from error
+
+    __slots__ = ("_doing", "_location")
+
+    def __init__(self, location: str, doing: str) -> None:
+        self._location = location
+        self._doing = doing
+
+    def __enter__(self) -> None:
+        """Begin."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            cause = error.strerror or str(error)
+            where = f" ({error.filename})" if error.filename else ""
+            raise StoreError(
+                f"{self._doing} {self._location} failed: {cause}{where}; {way_out(error.errno)}"
+            ) from error
 
 
 def way_out(code: int | None) -> str:
