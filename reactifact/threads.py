@@ -8,12 +8,16 @@ passes through it and would leave the thread behind, still writing. It is put of
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
+import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
-from typing import NoReturn, TypeVar, TypeVarTuple, Unpack
+from queue import Empty, SimpleQueue
+from typing import Any, NoReturn, TypeVar, TypeVarTuple, Unpack
 
 import anyio
 from anyio import CapacityLimiter, to_thread
@@ -51,7 +55,7 @@ async def in_thread(function: Callable[[Unpack[Args]], T], *args: *Args) -> T:
     global _running
     _running += 1
     try:
-        if anyio.get_cancelled_exc_class() is asyncio.CancelledError:
+        if asyncio_loop() is not None:
             return await _on_asyncio(function, *args)
         return await to_thread.run_sync(function, *args, limiter=_limit())
     finally:
@@ -101,6 +105,145 @@ async def short_call(is_local: bool, function: Callable[[Unpack[Args]], T], *arg
     return function(*args) if is_local and not _running else await in_thread(function, *args)
 
 
+async def local_write(is_local: bool, function: Callable[[Unpack[Args]], T], *args: *Args) -> T:
+    """Make a blocking call as `in_thread` does, by a shorter way where it writes to a local store.
+
+    On asyncio a thread of ours then makes it, without a task, a limiter and a scope for each call. The
+    function runs no code of users and asks nothing of the event loop (`anyio.from_thread`).
+    """
+    loop = asyncio_loop()
+    if loop is None or not is_local:
+        return await in_thread(function, *args)
+    await checkpoint_if_cancelled()
+    global _running
+    _running += 1
+    try:
+        call = _Call(loop, function, args)
+        _lane().put(call)
+        cancelled: asyncio.CancelledError | None = None
+        try:
+            await call.waiter
+        except asyncio.CancelledError as error:
+            cancelled = await call.end_in_spite_of(error)
+        if cancelled is not None:
+            _cancel_again(cancelled)
+        result: T = call.outcome()
+        return result
+    finally:
+        _running -= 1
+
+
+class _Call:
+    """One call in a thread, and the future by which its event loop hears of its end."""
+
+    __slots__ = ("_args", "_context", "_function", "_is_done", "_loop", "_result", "error", "waiter")
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, function: Callable[..., Any], args: tuple[Any, ...]
+    ) -> None:
+        self._loop = loop
+        self._function = function
+        self._args = args
+        self._context = copy_context()
+        self._is_done = False
+        self._result: Any = None
+        self.error: BaseException | None = None
+        self.waiter: asyncio.Future[None] = loop.create_future()
+
+    def make(self) -> None:
+        """Make the call. In a thread."""
+        try:
+            self._result = self._context.run(self._function, *self._args)
+        except BaseException as error:
+            self.error = error
+
+    def tell(self) -> None:
+        """Wake who waits for it. In a thread."""
+        with suppress(RuntimeError):  # the loop was closed, and nobody waits
+            self._loop.call_soon_threadsafe(self._end)
+
+    def _end(self) -> None:
+        self._is_done = True
+        if not self.waiter.done():
+            self.waiter.set_result(None)
+
+    async def end_in_spite_of(self, cancelled: asyncio.CancelledError) -> asyncio.CancelledError:
+        """Wait for the end although the task is cancelled; return the last cancellation."""
+        with anyio.CancelScope(shield=True):
+            while not self._is_done:
+                self.waiter = self._loop.create_future()
+                try:
+                    await self.waiter
+                except asyncio.CancelledError as error:
+                    cancelled = error
+        return cancelled
+
+    def outcome(self) -> Any:
+        """Return what the function returned, or raise what it raised."""
+        if self.error is None:
+            return self._result
+        try:
+            raise self.error
+        finally:
+            self.error = None  # its traceback holds this frame
+
+
+class _Lane:
+    """The threads that make local writes for the event loops of one thread, as many as are needed at once."""
+
+    def __init__(self) -> None:
+        self._calls: SimpleQueue[_Call] = SimpleQueue()
+        self._mutex = threading.Lock()
+        self._threads = 0
+        self._open = 0  # calls that are waiting or being made
+
+    def put(self, call: _Call) -> None:
+        """Have a call made."""
+        with self._mutex:
+            self._open += 1
+            if self._threads < min(self._open, _THREADS):
+                try:
+                    threading.Thread(target=self._work, name="reactifact write", daemon=True).start()
+                    self._threads += 1
+                except RuntimeError:  # there can be no more threads
+                    if not self._threads:
+                        self._open -= 1
+                        raise
+        self._calls.put(call)
+
+    def _work(self) -> None:
+        while True:
+            try:
+                call = self._calls.get(timeout=_IDLE)
+            except Empty:
+                with self._mutex:
+                    if not self._open:
+                        self._threads -= 1
+                        return
+                continue
+            call.make()
+            with self._mutex:
+                self._open -= 1
+            call.tell()
+            del call  # and with it what it was given and returned
+
+
+_IDLE = 10.0  # seconds after which a thread with nothing to do ends
+_lanes = threading.local()
+
+
+def _lane() -> _Lane:
+    try:
+        found: _Lane = _lanes.lane
+    except AttributeError:
+        found = _lanes.lane = _Lane()
+    return found
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: _lanes.__dict__.clear())  # a child has none of the threads
+
+
 async def _on_asyncio(function: Callable[[Unpack[Args]], T], *args: *Args) -> T:
     await checkpoint_if_cancelled()
     call = asyncio.ensure_future(to_thread.run_sync(function, *args, limiter=_limit()))
@@ -112,11 +255,16 @@ async def _on_asyncio(function: Callable[[Unpack[Args]], T], *args: *Args) -> T:
             except asyncio.CancelledError as error:
                 cancelled = error
     if cancelled is not None:
-        task = asyncio.current_task()
-        assert task is not None
-        task.uncancel()  # it is counted again: `asyncio.timeout` compares the number
-        task.cancel(*cancelled.args)
+        _cancel_again(cancelled)
     return call.result()
+
+
+def _cancel_again(cancelled: asyncio.CancelledError) -> None:
+    """Let a cancellation that was put off be raised where the task waits next."""
+    task = asyncio.current_task()
+    assert task is not None
+    task.uncancel()  # it is counted again: `asyncio.timeout` compares the number
+    task.cancel(*cancelled.args)
 
 
 def asyncio_loop() -> asyncio.AbstractEventLoop | None:
@@ -147,11 +295,10 @@ class at_once:  # noqa: N801 - reads as the verb of a with statement
 
 def is_on_loop() -> bool:
     """Tell whether the present code runs on an event loop, which a blocking call would hold up."""
-    try:
-        anyio.get_cancelled_exc_class()
-    except RuntimeError:  # this thread runs none
-        return False
-    return True
+    if asyncio_loop() is not None:
+        return True
+    trio = sys.modules.get("trio")
+    return trio is not None and bool(trio.lowlevel.in_trio_run())
 
 
 def calls_in_flight() -> int:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 from pydantic import BaseModel
 
-from reactifact import PendingAction, Runtime, SessionStore
-from reactifact.threads import calls_in_flight, in_thread
+from reactifact import PendingAction, Runtime, SessionStore, threads
+from reactifact.threads import calls_in_flight, in_thread, local_write
 
 pytestmark = pytest.mark.every_loop
 
@@ -37,14 +40,59 @@ async def test_a_call_returns_what_the_function_returns_and_raises_what_it_raise
     assert calls_in_flight() == 0
 
 
+async def write_locally(call: Any, *args: Any) -> Any:
+    return await local_write(True, call, *args)
+
+
+WAYS = [pytest.param(in_thread, id="in_thread"), pytest.param(write_locally, id="local_write")]
+Way = Callable[..., Awaitable[Any]]
+
+
 @pytest.mark.anyio
-async def test_a_scope_that_is_cancelled_waits_for_the_call() -> None:
+async def test_a_local_write_returns_what_the_function_returns_and_raises_what_it_raises() -> None:
+    assert await local_write(True, divmod, 7, 3) == (2, 1)
+    with pytest.raises(ZeroDivisionError):
+        await local_write(True, divmod, 7, 0)
+    assert calls_in_flight() == 0
+
+
+@pytest.mark.anyio
+async def test_local_writes_run_side_by_side_in_a_few_threads_with_the_variables_of_the_caller() -> None:
+    seen: list[tuple[str, bool]] = []
+    most = at_once = 0
+    mutex = threading.Lock()
+
+    def write() -> None:
+        nonlocal most, at_once
+        with mutex:
+            at_once += 1
+            most = max(most, at_once)
+            seen.append((variable.get(), threads.is_on_loop()))
+        barrier.wait(30)
+        with mutex:
+            at_once -= 1
+
+    barrier = threading.Barrier(threads._THREADS)
+    variable.set("mine")
+    async with anyio.create_task_group() as group:
+        for _ in range(2 * threads._THREADS):
+            group.start_soon(local_write, True, write)
+    assert seen == [("mine", False)] * 2 * threads._THREADS
+    assert most == threads._THREADS
+
+
+variable: ContextVar[str] = ContextVar("variable", default="")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_scope_that_is_cancelled_waits_for_the_call(way: Way) -> None:
     call = Call()
     results: list[str] = []
     async with anyio.create_task_group() as group:
 
         async def work() -> None:
-            results.append(await in_thread(call))
+            results.append(await way(call))
             await anyio.sleep_forever()
 
         group.start_soon(work)
@@ -55,21 +103,23 @@ async def test_a_scope_that_is_cancelled_waits_for_the_call() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_scope_that_is_cancelled_already_starts_nothing() -> None:
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_scope_that_is_cancelled_already_starts_nothing(way: Way) -> None:
     call = Call()
     with anyio.CancelScope() as scope:
         scope.cancel()
-        await in_thread(call)
+        await way(call)
     assert scope.cancelled_caught
     assert not call.started.is_set()
 
 
-def test_a_task_that_asyncio_cancels_waits_for_the_call_and_has_its_result() -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_a_task_that_asyncio_cancels_waits_for_the_call_and_has_its_result(way: Way) -> None:
     call = Call()
     results: list[str] = []
 
     async def work() -> None:
-        results.append(await in_thread(call))
+        results.append(await way(call))
         await asyncio.sleep(30)
 
     async def main() -> None:
@@ -88,7 +138,8 @@ def test_a_task_that_asyncio_cancels_waits_for_the_call_and_has_its_result() -> 
     assert results == ["done"]
 
 
-def test_a_timeout_of_asyncio_is_still_a_timeout() -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_a_timeout_of_asyncio_is_still_a_timeout(way: Way) -> None:
     call = Call()
     results: list[str] = []
 
@@ -96,7 +147,7 @@ def test_a_timeout_of_asyncio_is_still_a_timeout() -> None:
         try:
             async with asyncio.timeout(0.01):
                 asyncio.get_running_loop().call_later(0.05, call.may_end.set)
-                results.append(await in_thread(call))
+                results.append(await way(call))
                 await asyncio.sleep(30)
         except TimeoutError:
             results.append("timeout")
@@ -118,21 +169,21 @@ def test_a_turn_that_asyncio_cancels_leaves_a_context_that_goes_on(
     cancel_at: dict[int, asyncio.Task[int]] = {}
     cancelled: list[int] = []
     count = 0
-    run_sync = anyio.to_thread.run_sync
+    put = threads._Lane.put
 
-    async def counting(function: object, *args: object, **options: object) -> object:
+    def counting(lane: threads._Lane, call: threads._Call) -> None:
         nonlocal count
         count += 1
         if count in cancel_at:
             cancelled.append(count)
             cancel_at[count].cancel()
-        return await run_sync(function, *args, **options)  # type: ignore[arg-type]
+        put(lane, call)
 
     async def main() -> None:
         session = await store.open("notes")
         context = session.context
         runtime = Runtime(context, agents=[], session=session, dispatcher=lambda context, action: None)
-        monkeypatch.setattr("reactifact.threads.to_thread.run_sync", counting)
+        monkeypatch.setattr(threads._Lane, "put", counting)
         context.create(Note(text="first"), id="a")
         context.create(PendingAction(kind="k", idempotency_key="k"), id="action:k")
         task = asyncio.create_task(runtime.arun())

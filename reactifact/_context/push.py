@@ -20,7 +20,7 @@ from .._store.branch import Branch, new_change_id
 from .._store.protocol import HeldLock, ObjectBackend
 from ..clock import Clock
 from ..errors import SessionBusy, StaleSession
-from ..threads import at_once, in_thread, short_call
+from ..threads import at_once, in_thread, local_write, short_call
 from .context import Context
 from .preload import look_ahead
 
@@ -41,14 +41,15 @@ async def publish(context: Context) -> None:
             line = context.line
             publication = line.prepare()
             if publication is not None or not line.ledger.is_published:
+                is_local = line.database.backend.is_local
                 try:
-                    await in_thread(line.write, publication)
+                    await local_write(is_local, line.write, publication)
                 except StaleSession:
                     # a compaction moves every branch of a session, and changes none
                     if not follow(line):
                         raise
                     publication = line.prepare()
-                    await in_thread(line.write, publication)
+                    await local_write(is_local, line.write, publication)
                 line.finish(publication)
                 await _maintain(line)
 
@@ -66,9 +67,10 @@ async def require_current(context: Context) -> None:
 async def publish_ledger(context: Context) -> None:
     """Write what was recorded of deliveries. Raises `Contention` after several lost races."""
     with CancelScope(shield=True):
-        if not context.line.ledger.is_published:
-            await in_thread(context.line.ledger.write)
-            await _maintain(context.line)
+        line = context.line
+        if not line.ledger.is_published:
+            await local_write(line.database.backend.is_local, line.ledger.write)
+            await _maintain(line)
 
 
 async def _maintain(line: Branch) -> None:

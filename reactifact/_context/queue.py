@@ -44,7 +44,8 @@ class QueueEntry:
     @property
     def parked(self) -> dict[str, FailureRecord]:
         """The agents that failed on the event too often, and are not asked before it is re-armed."""
-        return {name: one for name, one in self.failures.items() if one.is_parked}
+        failures = self.failures
+        return {name: one for name, one in failures.items() if one.is_parked} if failures else {}
 
     def is_asked(self, name: str) -> bool:
         """Tell whether an agent of that name is still to be asked, or owes the event an execution."""
@@ -136,7 +137,9 @@ class Queue:
 
     def owe(self, entry: QueueEntry, owed: list[str]) -> None:
         """Note which agents owe an event an execution; what others failed at before counts no more."""
-        failures = {name: one for name, one in entry.failures.items() if name in owed or one.is_parked}
+        failures = entry.failures
+        if failures:
+            failures = {name: one for name, one in failures.items() if name in owed or one.is_parked}
         if entry.owed != owed or entry.failures != failures:
             entry.owed, entry.failures = owed, failures
             self._renew(entry)
@@ -222,8 +225,17 @@ class Queue:
 
     # -- storing ---------------------------------------------------------------------------------
 
+    @property
+    def is_stored(self) -> bool:
+        """Whether `store` would change no file."""
+        return not self._gone and not any(
+            e.owed is None or e.owed or e.parked for e in self._unstored.values()
+        )
+
     def store(self) -> Oid | None:
         """Stage the files of what changed and return the tree of all that waits and is owed."""
+        if not self._gone and not self._unstored:
+            return self._root
         fresh = [e for e in self._unstored.values() if e.owed is None or e.owed or e.parked]
         if not self.line.is_watched and self.line.ref is not None:
             fresh = self._newest_of_a_kind(fresh)
