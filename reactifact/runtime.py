@@ -12,10 +12,8 @@ import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import (
     AbstractContextManager,
-    AsyncExitStack,
     asynccontextmanager,
     contextmanager,
-    nullcontext,
 )
 from functools import partial
 from types import TracebackType
@@ -24,7 +22,7 @@ from typing import Any
 import anyio
 
 from ._context.context import Context
-from ._context.push import require_current, run_lock
+from ._context.push import StoreLock, require_current, run_lock
 from ._context.rebase import take_in
 from ._context.working_copy import current_scope
 from ._runtime import config, turn
@@ -371,14 +369,16 @@ class Runtime(Wiring):
         fields = {"run_id": info.run_id, "session_id": session_id, **_request_field(info.request)}
         try:
             with bind(**fields), current.around(), self._watched(current):
-                async with AsyncExitStack() as held:
-                    try:
-                        await held.enter_async_context(self._run_lock())
-                    except anyio.get_cancelled_exc_class() as cut:  # before the turn could store its inputs
-                        await self._save_what_is_left(current, cut)
-                        raise
+                try:
+                    lock = await self._take_run_lock(info.run_id)
+                except anyio.get_cancelled_exc_class() as cut:  # before the turn could store its inputs
+                    await self._save_what_is_left(current, cut)
+                    raise
+                try:
                     with metered(self.context.resources, current.tracker, limits.budget), _told(current):
                         yield current
+                finally:
+                    await self._give_back_run_lock(lock)
         finally:
             config.leave(info)
             reset_request(token)
@@ -395,9 +395,8 @@ class Runtime(Wiring):
         session_id = current.info.session_id or line.session
         return observed(Observation(observers, clock, session_id, line.branch, current.info.run_id))
 
-    @asynccontextmanager
-    async def _run_lock(self) -> AsyncIterator[None]:
-        """Hold the branch's run lock: one runner a branch at a time, in all processes."""
+    async def _take_run_lock(self, run_id: str) -> StoreLock | None:
+        """Take the branch's run lock: one runner a branch at a time, in all processes."""
         context = self.context
         while True:
             if context.runner is not None:
@@ -409,29 +408,31 @@ class Runtime(Wiring):
                 break
             async with context.publish_lock:
                 pass  # a refresh, or a save, ends first
-        context.runner = self._turn.info.run_id if self._turn is not None else ""
+        context.runner = run_id
+        lock: StoreLock | None = None
         try:
-            async with self._stored_run_lock():
-                yield
-        finally:
-            context.runner = None
-
-    @asynccontextmanager
-    async def _stored_run_lock(self) -> AsyncIterator[None]:
-        line = self.context.line
-        backend = line.database.backend
-        if line.ref is None or isinstance(backend, MemoryBackend):
-            yield
-            return
-        async with (
-            nullcontext() if self.context.is_exclusive else run_lock(line, self.context.resources.clock)
-        ):
+            line = context.line
+            if line.ref is None or isinstance(line.database.backend, MemoryBackend):
+                return None
+            if not context.is_exclusive:
+                lock = run_lock(line, context.resources.clock)
+                await lock.acquire()
             try:
-                await require_current(self.context)
+                await require_current(context)
             except StaleSession:
-                if not await take_in(self.context):
+                if not await take_in(context):
                     raise
-            yield
+        except BaseException:
+            await self._give_back_run_lock(lock)
+            raise
+        return lock
+
+    async def _give_back_run_lock(self, lock: StoreLock | None) -> None:
+        try:
+            if lock is not None:
+                await lock.release()
+        finally:
+            self.context.runner = None
 
     async def _run(self, current: turn.Turn) -> None:
         log.info("run started", extra={"max_iterations": current.limits.max_iterations})

@@ -102,19 +102,33 @@ async def short_call(is_local: bool, function: Callable[[Unpack[Args]], T], *arg
     each system call gives the interpreter's lock away, and getting it back from a busy thread takes
     up to 5 ms: beside other calls this one goes to a thread too.
     """
-    return function(*args) if is_local and not _running else await in_thread(function, *args)
+    return function(*args) if is_quick(is_local) else await in_thread(function, *args)
 
 
-async def local_write(is_local: bool, function: Callable[[Unpack[Args]], T], *args: *Args) -> T:
-    """Make a blocking call as `in_thread` does, by a shorter way where it writes to a local store.
+def is_quick(is_local: bool) -> bool:
+    """Tell whether `short_call` makes a call where it is, so that nothing can cancel it on the way."""
+    return is_local and not _running
 
-    On asyncio a thread of ours then makes it, without a task, a limiter and a scope for each call. The
-    function runs no code of users and asks nothing of the event loop (`anyio.from_thread`).
+
+async def write_through(is_local: bool, function: Callable[[Unpack[Args]], T], *args: *Args) -> T:
+    """Make a blocking call that writes to a store, also where the caller is cancelled already.
+
+    That is `in_thread` in a shield, or a shorter way to a local store on asyncio: a thread of ours then makes
+    it, without a task, a limiter and a scope for each call. The function runs no code of users and asks
+    nothing of the event loop (`anyio.from_thread`).
     """
     loop = asyncio_loop()
-    if loop is None or not is_local:
-        return await in_thread(function, *args)
-    await checkpoint_if_cancelled()
+    if loop is not None and is_local:
+        return await _in_lane(loop, function, args)
+    found: list[T] = []
+    with anyio.CancelScope(shield=True):
+        found.append(await in_thread(function, *args))
+    return found[0]
+
+
+async def _in_lane(
+    loop: asyncio.AbstractEventLoop, function: Callable[[Unpack[Args]], T], args: tuple[*Args]
+) -> T:
     global _running
     _running += 1
     try:
@@ -276,18 +290,23 @@ def asyncio_loop() -> asyncio.AbstractEventLoop | None:
 
 
 class at_once:  # noqa: N801 - reads as the verb of a with statement
-    """Hold a lock for an `async with`. One that is free is taken without a round of the event loop."""
+    """Hold a lock for an `async with`. One that is free is taken without a round of the event loop.
 
-    __slots__ = ("_lock",)
+    With `shield` a cancellation does not end the wait for it.
+    """
 
-    def __init__(self, lock: anyio.Lock) -> None:
+    __slots__ = ("_lock", "_shield")
+
+    def __init__(self, lock: anyio.Lock, *, shield: bool = False) -> None:
         self._lock = lock
+        self._shield = shield
 
     async def __aenter__(self) -> None:
         try:
             self._lock.acquire_nowait()
         except anyio.WouldBlock:
-            await self._lock.acquire()
+            with anyio.CancelScope(shield=self._shield):
+                await self._lock.acquire()
 
     async def __aexit__(self, *_: object) -> None:
         self._lock.release()

@@ -14,7 +14,7 @@ import pytest
 from pydantic import BaseModel
 
 from reactifact import PendingAction, Runtime, SessionStore, threads
-from reactifact.threads import calls_in_flight, in_thread, local_write
+from reactifact.threads import calls_in_flight, in_thread, write_through
 
 pytestmark = pytest.mark.every_loop
 
@@ -41,23 +41,23 @@ async def test_a_call_returns_what_the_function_returns_and_raises_what_it_raise
 
 
 async def write_locally(call: Any, *args: Any) -> Any:
-    return await local_write(True, call, *args)
+    return await write_through(True, call, *args)
 
 
-WAYS = [pytest.param(in_thread, id="in_thread"), pytest.param(write_locally, id="local_write")]
+WAYS = [pytest.param(in_thread, id="in_thread"), pytest.param(write_locally, id="write_through")]
 Way = Callable[..., Awaitable[Any]]
 
 
 @pytest.mark.anyio
-async def test_a_local_write_returns_what_the_function_returns_and_raises_what_it_raises() -> None:
-    assert await local_write(True, divmod, 7, 3) == (2, 1)
+async def test_a_write_through_returns_what_the_function_returns_and_raises_what_it_raises() -> None:
+    assert await write_through(True, divmod, 7, 3) == (2, 1)
     with pytest.raises(ZeroDivisionError):
-        await local_write(True, divmod, 7, 0)
+        await write_through(True, divmod, 7, 0)
     assert calls_in_flight() == 0
 
 
 @pytest.mark.anyio
-async def test_local_writes_run_side_by_side_in_a_few_threads_with_the_variables_of_the_caller() -> None:
+async def test_write_throughs_run_side_by_side_in_a_few_threads_with_the_variables_of_the_caller() -> None:
     seen: list[tuple[str, bool]] = []
     most = at_once = 0
     mutex = threading.Lock()
@@ -76,7 +76,7 @@ async def test_local_writes_run_side_by_side_in_a_few_threads_with_the_variables
     variable.set("mine")
     async with anyio.create_task_group() as group:
         for _ in range(2 * threads._THREADS):
-            group.start_soon(local_write, True, write)
+            group.start_soon(write_through, True, write)
     assert seen == [("mine", False)] * 2 * threads._THREADS
     assert most == threads._THREADS
 
@@ -103,14 +103,25 @@ async def test_a_scope_that_is_cancelled_waits_for_the_call(way: Way) -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_scope_that_is_cancelled_already_starts_nothing(way: Way) -> None:
+async def test_a_scope_that_is_cancelled_already_starts_nothing() -> None:
     call = Call()
     with anyio.CancelScope() as scope:
         scope.cancel()
-        await way(call)
+        await in_thread(call)
     assert scope.cancelled_caught
     assert not call.started.is_set()
+
+
+@pytest.mark.anyio
+async def test_a_write_is_made_in_a_scope_that_is_cancelled_already() -> None:
+    written: list[int] = []
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await write_locally(written.append, 1)
+        await write_locally(written.append, 2)
+        await anyio.sleep_forever()
+    assert scope.cancelled_caught
+    assert written == [1, 2]
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -131,8 +131,9 @@ class Committer:
 
         `run_id` names the turn whose executions made them.
         """
-        self.gather()
         main = self.working
+        if main.events or self._unheard is not None:
+            self.gather()
         if not main.operations:
             return
         main.check_loaded()

@@ -20,7 +20,7 @@ from .._store.branch import Branch, new_change_id
 from .._store.protocol import HeldLock, ObjectBackend
 from ..clock import Clock
 from ..errors import SessionBusy, StaleSession
-from ..threads import at_once, in_thread, local_write, short_call
+from ..threads import at_once, in_thread, is_quick, short_call, write_through
 from .context import Context
 from .preload import look_ahead
 
@@ -34,24 +34,26 @@ async def publish(context: Context) -> None:
     durability promises.
     """
     context.require_open()
-    with CancelScope(shield=True):
-        async with at_once(context.publish_lock):
-            await look_ahead(context.commits)
-            context.commits.note_queue()
-            line = context.line
-            publication = line.prepare()
-            if publication is not None or not line.ledger.is_published:
-                is_local = line.database.backend.is_local
-                try:
-                    await local_write(is_local, line.write, publication)
-                except StaleSession:
-                    # a compaction moves every branch of a session, and changes none
-                    if not follow(line):
-                        raise
-                    publication = line.prepare()
-                    await local_write(is_local, line.write, publication)
-                line.finish(publication)
-                await _maintain(line)
+    async with at_once(context.publish_lock, shield=True):  # nothing inside can be cancelled
+        commits = context.commits
+        if commits.is_remote:
+            with CancelScope(shield=True):
+                await look_ahead(commits)
+        commits.note_queue()
+        line = commits.line
+        publication = line.prepare()
+        if publication is not None or not line.ledger.is_published:
+            is_local = not commits.is_remote
+            try:
+                await write_through(is_local, line.write, publication)
+            except StaleSession:
+                # a compaction moves every branch of a session, and changes none
+                if not follow(line):
+                    raise
+                publication = line.prepare()
+                await write_through(is_local, line.write, publication)
+            line.finish(publication)
+            await _maintain(line)
 
 
 async def require_current(context: Context) -> None:
@@ -66,18 +68,18 @@ async def require_current(context: Context) -> None:
 
 async def publish_ledger(context: Context) -> None:
     """Write what was recorded of deliveries. Raises `Contention` after several lost races."""
-    with CancelScope(shield=True):
-        line = context.line
-        if not line.ledger.is_published:
-            await local_write(line.database.backend.is_local, line.ledger.write)
-            await _maintain(line)
+    line = context.line
+    if not line.ledger.is_published:
+        await write_through(line.database.backend.is_local, line.ledger.write)
+        await _maintain(line)
 
 
 async def _maintain(line: Branch) -> None:
     database = line.database
     backend = database.maintained
     if backend is not None and database.is_due(backend.needs_maintenance):
-        await in_thread(backend.maintain)
+        with CancelScope(shield=True):
+            await in_thread(backend.maintain)
 
 
 def ensure_attached(context: Context) -> bool:
@@ -181,8 +183,12 @@ class StoreLock:
         """Give the lock back; one that is not held is fine."""
         lock, self._held, self._lock = self._held, None, None
         if lock is not None:
-            with CancelScope(shield=True):
-                await short_call(self._backend.is_local, lock.__exit__, None, None, None)
+            is_local = self._backend.is_local
+            if is_quick(is_local):
+                lock.__exit__(None, None, None)
+            else:
+                with CancelScope(shield=True):
+                    await short_call(is_local, lock.__exit__, None, None, None)
 
     async def __aenter__(self) -> StoreLock:
         await self.acquire()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, MutableMapping
+from collections.abc import Callable, Collection, Iterable, MutableMapping
 from contextvars import ContextVar
 from dataclasses import replace
 from datetime import datetime
@@ -66,9 +66,8 @@ class Scope:
 _scope: ContextVar[Scope | None] = ContextVar("reactifact_scope", default=None)
 
 
-def current_scope() -> Scope | None:
-    """Return the execution that the present code runs in, or `None`."""
-    return _scope.get()
+current_scope: Callable[[], Scope | None] = _scope.get
+"""Returns the execution that the present code runs in, or `None`."""
 
 
 def note_call(*, model: str, request: str, response: str) -> None:

@@ -71,12 +71,12 @@ class Turn:
     known: generation.Plan | None = None
     absent: dict[str, int] = field(default_factory=dict)  # agents that events wait for, not registered
     done: Event = field(default_factory=Event)  # set when the turn has ended
+    context: Context = field(init=False)
+    """The context the turn works on."""
     _running: generation.Execution = field(init=False)
 
-    @property
-    def context(self) -> Context:
-        """The context the turn works on."""
-        return self.wiring.context
+    def __post_init__(self) -> None:
+        self.context = self.wiring.context
 
     @contextmanager
     def around(self) -> Iterator[None]:

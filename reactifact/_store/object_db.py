@@ -31,7 +31,7 @@ from .objects import (
     parse_tree,
     tag_target,
 )
-from .protocol import Maintained, ObjectBackend, RefUpdate
+from .protocol import FetchesRefs, Maintained, ObjectBackend, RefUpdate
 
 # -- stored objects that are kept at hand because somebody asked for them ahead --
 
@@ -197,6 +197,7 @@ class Database:
     def __init__(self, backend: ObjectBackend) -> None:
         self.backend = backend
         self.maintained = backend if isinstance(backend, Maintained) else None
+        self.fetches = backend if isinstance(backend, FetchesRefs) else None
         self.protection = Protection()
         self.made = Derived()
         self.loop_reads = 0

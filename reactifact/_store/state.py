@@ -120,8 +120,8 @@ def of_artifacts(state: State, forgotten: set[str]) -> tuple[Edits, Edits, Edits
     meta: dict[Path, TreeEntry | None] = {}
     versions: dict[Path, TreeEntry | None] = {}
     for artifact_id, stored in state.changed.items():
-        entry = lookup(state.objects, state.roots.meta, file_path(artifact_id))
-        old = None if entry is None else state.stored_at(entry.oid).meta
+        before = state.committed(artifact_id)
+        old = None if before is None else before.meta
         if old is not None and (stored is None or old.type_id != stored.meta.type_id):
             artifacts[artifact_path(old.type_id, artifact_id)] = None
         if stored is not None:
@@ -264,6 +264,14 @@ class State:
         """Return the live version of an artifact, or `None`."""
         if artifact_id in self.changed:
             return self.changed[artifact_id]
+        if self._seen.meta == self.roots.meta:  # most are looked up again and again
+            found: Stored | None = self._seen.versions.get(artifact_id, _UNSEEN)
+            if found is not _UNSEEN:
+                return found
+        return self.committed(artifact_id)
+
+    def committed(self, artifact_id: str) -> Stored | None:
+        """Return the version that the subtrees hold, or `None`."""
         if self._seen.meta != self.roots.meta:
             self._seen = _Seen(self.roots.meta, {})
         seen = self._seen.versions

@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 
-MOST = 3_050
+MOST = 2_800
 """Calls of one turn, the application's own, the event loop's and the worker threads' included."""
 
 

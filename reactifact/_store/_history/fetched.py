@@ -15,13 +15,12 @@ from ..ledger import Ledger
 from ..names import LEDGER_BRANCH, branch_ref, encode_name, is_ledger_ref
 from ..object_db import Database
 from ..objects import Oid
-from ..protocol import FetchesRefs
 
 
 def fetched_news(ledger: Ledger) -> dict[str, Oid]:
     """Return the refs of the fetched ledgers of a session that hold what our own lacks, as it was read."""
-    backend = ledger.database.backend
-    if not isinstance(backend, FetchesRefs):
+    backend = ledger.database.fetches
+    if backend is None:
         return {}
     refs = backend.fetched_refs()
     own = f"/{encode_name(ledger.session)}/{LEDGER_BRANCH}"

@@ -17,7 +17,7 @@ from ..commits import COMMITTER
 from ..names import encode_name
 from ..object_db import Database, Objects, Staging, blob_entry
 from ..objects import CommitObject, Oid, Signature
-from ..protocol import FetchesRefs, scan_refs
+from ..protocol import scan_refs
 from ..trees import lookup
 
 LEASES = "refs/reactifact/leases/"
@@ -78,11 +78,11 @@ def lease_end(database: Database, session: str, now: datetime) -> datetime | Non
 
     Raises `LeaseHeld`, naming the holder, where another store has the lease, and where ours has run out.
     """
-    backend = database.backend
-    if not isinstance(backend, FetchesRefs):
+    backend = database.fetches
+    if backend is None:
         return None
     ref = lease_ref(session)
-    refs, damaged = scan_refs(backend, ref)
+    refs, damaged = scan_refs(database.backend, ref)
     held = refs.get(ref)
     for error in damaged if held is None else ():
         if error.ref == ref or backend.identity(create=False):
@@ -93,7 +93,7 @@ def lease_end(database: Database, session: str, now: datetime) -> datetime | Non
     if lease.holder != backend.identity(create=False):
         raise LeaseHeld(
             f"session {session!r} is delivered by {lease.name}, which has its lease until {lease.until}: "
-            f"nothing is sent from {backend.location}; when that has ended or was given back, "
+            f"nothing is sent from {database.backend.location}; when that has ended or was given back, "
             f"`reactifact sync --lease` takes it"
         )
     require_running(lease.end, session, now)

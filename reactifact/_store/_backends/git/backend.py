@@ -116,6 +116,7 @@ class GitBackend:
     """
 
     fault: Callable[[str], None] | None = None
+    is_local = True
 
     def __init__(
         self,
@@ -198,11 +199,6 @@ class GitBackend:
     def location(self) -> str:
         """The path as it was given."""
         return self._location
-
-    @property
-    def is_local(self) -> bool:
-        """Always true."""
-        return True
 
     @property
     def durability(self) -> Durability:

@@ -252,6 +252,10 @@ class PackedRefs:
             raise self._damaged(name, self._lines.damage)
         return None
 
+    def is_absent(self) -> bool:
+        """Tell whether there is no such file."""
+        return _stamp(self._path) is None
+
     def damage(self) -> DamagedRef | None:
         """Return what is wrong with the file, if anything is."""
         lines = self._load()

@@ -85,6 +85,8 @@ class RefFolder:
                     found[name] = oid
             except DamagedRef as error:
                 damaged[name] = error
+        if self._packed.is_absent():
+            return RefScan(dict(sorted(found.items())), tuple(damaged.values()))
         for name, oid in self._packed.under(prefix):
             if name not in damaged:
                 found.setdefault(name, oid)

@@ -534,6 +534,8 @@ class SQLiteKVBackend(SQLBackend):
     `create=False`; `FormatTooNew`; `StoreError`.
     """
 
+    is_local = True
+
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -557,11 +559,6 @@ class SQLiteKVBackend(SQLBackend):
     def location(self) -> str:
         """The path as it was given."""
         return self._file.location
-
-    @property
-    def is_local(self) -> bool:
-        """Always true."""
-        return True
 
     def write(self, objects: Mapping[Oid, GitObject], updates: Sequence[RefUpdate] = ()) -> None:
         """Store `objects` and move the refs, all or none, in one transaction.
