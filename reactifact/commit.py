@@ -7,10 +7,9 @@ listings are unfolded only when they are asked for.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
 from ._html.elements import Html, facts, join, table
 from .operations import Operation
@@ -86,30 +85,41 @@ class History(list[Commit]):
         return table(["Version", "Time", "Author", "Message", "Wrote"], rows, caption=caption)
 
 
+class CommitSource(Protocol):
+    """Where the rest of a stored commit comes from."""
+
+    def fields(self) -> dict[str, Any]: ...
+    def operations(self) -> list[Operation]: ...
+    def reads(self) -> list[Read]: ...
+
+
 class StoredCommit(Commit):
-    """A commit read from a store: operations and reads are loaded when they are asked for."""
+    """A commit read from a store: what is not needed to list it is decoded or read when it is asked for."""
+
+    details: dict[str, Any]
 
     def __init__(
-        self,
-        *,
-        load_operations: Callable[[], list[Operation]],
-        load_reads: Callable[[], list[Read]],
-        details: dict[str, Any],
-        **fields: Any,
+        self, source: CommitSource, id: str, parent_id: str | None, context_version: int | None
     ) -> None:
-        self._load_operations = load_operations
-        self._load_reads = load_reads
+        self._source = source
         self._operations: list[Operation] | None = None
         self._reads: list[Read] | None = None
-        self.details = details
-        for name, value in fields.items():
-            setattr(self, name, value)
+        self.id = id
+        self.parent_id = parent_id
+        self.context_version = context_version
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _DECODED:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        for key, value in self._source.fields().items():
+            self.__dict__.setdefault(key, value)  # what was set before stays
+        return self.__dict__[name]
 
     @property
     def operations(self) -> list[Operation]:
         """The operations, in the order they were applied."""
         if self._operations is None:
-            self._operations = self._load_operations()
+            self._operations = self._source.operations()
         return self._operations
 
     @operations.setter
@@ -123,7 +133,7 @@ class StoredCommit(Commit):
         Raises `StoreError` when the snapshot of a listing was compacted.
         """
         if self._reads is None:
-            self._reads = self._load_reads()
+            self._reads = self._source.reads()
         return self._reads
 
     @reads.setter
@@ -143,3 +153,6 @@ class StoredCommit(Commit):
         return all(getattr(self, n) == getattr(other, n) for n in Commit.__dataclass_fields__)
 
     __hash__ = None  # type: ignore[assignment]
+
+
+_DECODED = frozenset({"author", "message", "timestamp", "writes", "details"})

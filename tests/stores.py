@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -55,16 +57,41 @@ def place_of(kind: str, folder: Path, dsn: str | None) -> Any:
 
 @contextmanager
 def counted_reads(database: Database) -> Iterator[list[list[str]]]:
-    """Note the ids that each `read_many` of the backend is asked for, as long as the block lasts."""
+    """Note the ids that each read of the backend is asked for, as long as the block lasts."""
     backend: Any = database.backend
     read_many, calls = backend.read_many, []
+    read_line = getattr(backend, "read_line", None)
 
     def counted(oids: Iterable[str]) -> Any:
         calls.append(list(oids))
         return read_many(calls[-1])
 
+    def counted_line(oid: str, most: int) -> Any:
+        calls.append([oid])
+        return read_line(oid, most)  # type: ignore[misc]
+
     backend.read_many = counted
+    if read_line is not None:
+        backend.read_line = counted_line
     try:
         yield calls
     finally:
         del backend.read_many
+        if read_line is not None:
+            del backend.read_line
+
+
+@contextmanager
+def counted_calls() -> Iterator[Counter[str]]:
+    """Count the calls of Python functions in this thread, as `python`, as long as the block lasts."""
+    calls: Counter[str] = Counter()
+
+    def count(frame: object, event: str, argument: object) -> None:
+        if event == "call":
+            calls["python"] += 1
+
+    sys.setprofile(count)
+    try:
+        yield calls
+    finally:
+        sys.setprofile(None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from pydantic import BaseModel
 
@@ -14,8 +14,8 @@ from .._store import canonical
 from .._store._history.adoption import roots_at
 from .._store._history.diff import diff_values
 from .._store.branch import Branch
-from .._store.commits import CommitRecord, operation_payload, subject
-from .._store.graph import first_parents
+from .._store.commits import CommitRecord, Listed, operation_payload, subject
+from .._store.graph import first_parents, listed_line
 from .._store.index import meta_at
 from .._store.layout import ListingRecord, Meta, Roots
 from .._store.object_db import Objects
@@ -23,8 +23,8 @@ from .._store.objects import Oid
 from .._store.state import State, Stored
 from .._store.trees import compare
 from ..artifacts import ACTION_TYPE
-from ..commit import Commit, Read, StoredCommit, Write
 from ..commit import History as History
+from ..commit import Read, StoredCommit, Write
 from ..errors import StoreError
 from ..interrupt import DELIVERY_FIELDS
 from ..operations import Create, Delete, Link, Operation, Unlink, Update
@@ -38,27 +38,40 @@ from .working_copy import Reading
 def commits(line: Branch) -> History:
     """Return the versioned commits of a line, the oldest first."""
     line.seal()
+    baseline = line.baseline
     found = [
-        _commit(line, oid, record)
-        for oid, record in first_parents(line.objects, line.tip)
-        if record is not None and record.context_version is not None and record.version > line.baseline
+        StoredCommit(_Source(line, oid, listed), listed.change, listed.parent_change, listed.context_version)
+        for oid, listed in listed_line(line.objects, line.tip)
+        if listed.context_version is not None and listed.version > baseline
     ]
     return History(found[::-1])
 
 
-def _commit(line: Branch, oid: Oid, record: CommitRecord) -> Commit:
-    return StoredCommit(
-        id=record.change,
-        author=record.author,
-        message=record.message or subject(record),
-        timestamp=datetime.fromisoformat(record.timestamp),
-        parent_id=record.parent_change,
-        context_version=record.context_version,
-        writes=[Write(*write) for write in record.writes],
-        load_operations=lambda: [_operation(line.objects, op) for op in record.operations],
-        load_reads=lambda: list(_reads(line, oid, record)),
-        details={"trigger": record.trigger, "generation": record.generation, **record.details},
-    )
+class _Source(NamedTuple):
+    """Where the rest of a commit comes from."""
+
+    line: Branch
+    oid: Oid
+    listed: Listed
+
+    def fields(self) -> dict[str, Any]:
+        """Return what the record says of it. Raises `StoreError` for one that is damaged."""
+        record = self.listed.whole()
+        return {
+            "author": record.author,
+            "message": record.message or subject(record),
+            "timestamp": datetime.fromisoformat(record.timestamp),
+            "writes": [Write(*write) for write in record.writes],
+            "details": {"trigger": record.trigger, "generation": record.generation, **record.details},
+        }
+
+    def operations(self) -> list[Operation]:
+        """Return what it did, read from the store."""
+        return [_operation(self.line.objects, op) for op in self.listed.whole().operations]
+
+    def reads(self) -> list[Read]:
+        """Return what it read, its listings unfolded."""
+        return list(_reads(self.line, self.oid, self.listed.whole()))
 
 
 def _operation(objects: Objects, op: dict[str, Any]) -> Operation:

@@ -70,6 +70,10 @@ class Union:
     def prefetch(self, oids: Iterable[Oid]) -> None:
         """Nothing is fetched ahead: the two sides are asked one by one."""
 
+    def prefetch_line(self, commit: Oid, most: int) -> bool:
+        """Nothing is fetched ahead, as above."""
+        return False
+
     def derived(self, source: Oid, make: Callable[[Staging], Oid]) -> Oid:
         """Return what `make` makes of an object, kept by the side that holds it."""
         return self._sides[0 if _holds(self._sides[0], source) else 1].derived(source, make)

@@ -12,9 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from functools import lru_cache
-from typing import Any
+from types import NoneType
+from typing import Any, NamedTuple
 
 from blake3 import blake3
+from pydantic_core import from_json
 
 from ..errors import DamagedRef, NotAdopted, StoreError
 from . import canonical
@@ -23,7 +25,7 @@ from .layout import ATTRIBUTES, BOOKKEEPING, Roots, Waiting
 from .migrations import FORMAT_FILE, RECORD_FILE, current_record, current_tree, format_file, is_current
 from .names import is_ledger_ref
 from .object_db import Objects, Staging, blob_entry
-from .objects import TREE_MODE, CommitObject, Oid, Signature, TreeEntry, object_id
+from .objects import TREE_MODE, CommitObject, GitObject, Oid, Signature, TreeEntry, object_id
 from .trees import lookup, subtree, walk
 
 COMMITTER = ("reactifact", "reactifact@reactifact.invalid")
@@ -195,6 +197,64 @@ def earlier_record(objects: Objects, commit: Oid) -> CommitRecord | None:
     """
     found = objects.commit(commit)
     return _in_header(found.record) if found.record and is_sealed(found) else read_record(objects, commit)
+
+
+class Listed(NamedTuple):
+    """What tells one commit of a line from the others; the rest of its record is decoded when asked for."""
+
+    change: str
+    parent_change: str | None
+    context_version: int | None
+    version: int
+    record: CommitRecord | str  # a text is the header, not decoded yet
+
+    def whole(self) -> CommitRecord:
+        """Return the record. Raises `StoreError` for one that is damaged."""
+        return _in_header(self.record) if isinstance(self.record, str) else self.record
+
+
+def listed_record(objects: Objects, commit: Oid, item: GitObject) -> Listed | None:
+    """Return what is needed to list a commit, which `item` holds; `earlier_record` returns the whole.
+
+    Raises `StoreError` for a header that is not JSON, or says another type of what is returned.
+    """
+    match = _AS_WRITTEN.match(item.data)
+    said = None if match is None else _quickly_said(match[3])
+    if match is None or said is None:
+        record = earlier_record(objects, commit)
+        if record is None:
+            return None
+        return Listed(record.change, record.parent_change, record.context_version, record.version, record)
+    parents = match[2].decode().split()[1::2]
+    if said.get("tree") != match[1].decode() or said.get("parents", []) != parents:
+        return None  # carried along by an amend
+    found = Listed(
+        said.get("change", ""),
+        said.get("parent_change"),
+        said.get("context_version"),
+        said.get("version", 0),
+        match[3].decode(),
+    )
+    kinds = (type(found.change), type(found.parent_change), type(found.context_version), type(found.version))
+    if kinds not in _LISTED:
+        found.whole()  # refuses it
+    return found
+
+
+_AS_WRITTEN = re.compile(
+    rb"tree ([0-9a-f]{40})\n((?:parent [0-9a-f]{40}\n)*)"
+    rb"author [^\n]*\ncommitter [^\n]*\nreactifact (\{[^\n]*\})\n"
+)
+_LISTED = {(str, p, c, int) for p in (str, NoneType) for c in (int, NoneType)}
+
+
+def _quickly_said(header: bytes) -> dict[str, Any] | None:
+    """Return what a header says, `None` for one that only the parser of `_said` may judge."""
+    try:
+        said: Any = from_json(header, allow_inf_nan=False)
+    except ValueError:
+        return None
+    return said if isinstance(said, dict) else None
 
 
 def nearest_record(objects: Objects, commit: Oid) -> CommitRecord | None:

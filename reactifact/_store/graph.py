@@ -7,11 +7,19 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from ..errors import MissingObject
-from .commits import CommitRecord, earlier_record, nearest_record, own_record, read_record
+from .commits import (
+    CommitRecord,
+    Listed,
+    earlier_record,
+    listed_record,
+    nearest_record,
+    own_record,
+    read_record,
+)
 from .layout import BOOKKEEPING
 from .migrations import current_tree
 from .object_db import Objects
-from .objects import Oid
+from .objects import GitObject, Oid, first_parent
 from .trees import lookup
 
 # -- the commit graph seen through Change-Ids: what stays the same when history is rewritten --
@@ -183,11 +191,37 @@ def joined_compactions(lists: Iterable[list[str]]) -> list[str]:
 
 def first_parents(objects: Objects, head: Oid | None) -> Iterator[tuple[Oid, CommitRecord | None]]:
     """Yield the commits of a branch's own line, the newest first."""
-    newest = head
+    for oid, _ in own_line(objects, head):
+        yield oid, read_record(objects, oid) if oid == head else earlier_record(objects, oid)
+
+
+def listed_line(objects: Objects, head: Oid | None) -> Iterator[tuple[Oid, Listed]]:
+    """Yield those commits of a branch's own line that have a record, the newest first, for a list of them."""
+    if head is not None:
+        read_record(objects, head)  # refuses a format that is too new
+    for oid, item in own_line(objects, head):
+        found = listed_record(objects, oid, item)
+        if found is not None:
+            yield oid, found
+
+
+def own_line(objects: Objects, head: Oid | None) -> Iterator[tuple[Oid, GitObject]]:
+    """Yield a commit and its first parents. Read ahead, further each time that the last reading helped."""
+    ahead, passed = 1, 0
     while head is not None:
-        yield head, read_record(objects, head) if head == newest else earlier_record(objects, head)
-        parents = objects.commit(head).parents
-        head = parents[0] if parents else None
+        if objects.prefetch_line(head, ahead):
+            if 2 * passed >= ahead:
+                ahead = min(2 * ahead, _AHEAD)
+            elif 8 * passed < ahead:
+                ahead //= 2
+            passed = 0
+        passed += 1
+        item = objects.read(head)
+        yield head, item
+        head = first_parent(item)
+
+
+_AHEAD = 1024  # commits
 
 
 def find_change(objects: Objects, head: Oid | None, change: str) -> Oid | None:

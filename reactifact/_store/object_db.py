@@ -31,7 +31,7 @@ from .objects import (
     parse_tree,
     tag_target,
 )
-from .protocol import FetchesRefs, Maintained, ObjectBackend, RefUpdate
+from .protocol import FetchesRefs, Maintained, ObjectBackend, ReadsLines, RefUpdate
 
 # -- stored objects that are kept at hand because somebody asked for them ahead --
 
@@ -188,6 +188,7 @@ class Objects(Protocol):
     def tree(self, oid: Oid) -> Tree: ...
     def commit(self, oid: Oid) -> CommitObject: ...
     def prefetch(self, oids: Iterable[Oid]) -> None: ...
+    def prefetch_line(self, commit: Oid, most: int) -> bool: ...
     def derived(self, source: Oid, make: Callable[[Staging], Oid]) -> Oid: ...
 
 
@@ -198,6 +199,7 @@ class Database:
         self.backend = backend
         self.maintained = backend if isinstance(backend, Maintained) else None
         self.fetches = backend if isinstance(backend, FetchesRefs) else None
+        self._lines = backend if isinstance(backend, ReadsLines) else None
         self.protection = Protection()
         self.made = Derived()
         self.loop_reads = 0
@@ -245,6 +247,19 @@ class Database:
             wanted = [oid for oid in asked if oid not in self._raw]
         if wanted:
             self._keep(self._fetch(wanted))
+
+    def prefetch_line(self, commit: Oid, most: int) -> bool:
+        """Bring a commit and about `most` of its own line into the cache; return whether that took a read.
+
+        A backend that reads one after another is not asked, nor one for a commit that is in the cache.
+        """
+        if self._lines is None:
+            return False
+        with self._lock:
+            if commit in self._raw:
+                return False
+        self._keep(self._lines.read_line(commit, most))
+        return True
 
     def read_many(self, oids: Iterable[Oid]) -> dict[Oid, GitObject]:
         """Return objects, what is not at hand in one read. Raises `MissingObject`."""
@@ -432,6 +447,10 @@ class Staging:
     def prefetch(self, oids: Iterable[Oid]) -> None:
         """Bring stored objects into the cache in one read."""
         self.below.prefetch(oid for oid in oids if self._at_hand(oid) is None)
+
+    def prefetch_line(self, commit: Oid, most: int) -> bool:
+        """Bring a stored commit and its own line below it into the cache, as the database does."""
+        return self._at_hand(commit) is None and self.below.prefetch_line(commit, most)
 
     def derived(self, source: Oid, make: Callable[[Staging], Oid]) -> Oid:
         """Return what `make` makes of an object, which is made once and kept in the database."""

@@ -25,6 +25,7 @@ Kind = Literal["blob", "tree", "commit", "tag"]
 BLOB_MODE = 0o100644
 TREE_MODE = 0o040000
 _OID = re.compile(r"[0-9a-f]{40}")
+_FIRST_PARENT = re.compile(rb"tree [0-9a-f]{40}\nparent ([0-9a-f]{40})\n")
 _TAGGED = re.compile(rb"object ([0-9a-f]{40})\n")
 _SECONDS = re.compile(r"-?[0-9]{1,15}")  # git itself takes anything else for 0
 _SUBMODULE_MODE = 0o160000
@@ -184,6 +185,12 @@ def parse_commit(data: bytes) -> CommitObject:
         return CommitObject(tree, tuple(parents), people["author"], people["committer"], message, record)
     except KeyError as error:
         raise damaged(f"commit {object_id('commit', data)}", ValueError(f"it has no {error}")) from error
+
+
+def first_parent(item: GitObject) -> Oid | None:
+    """Return the first parent of a commit, `None` for a root and for what is not a commit."""
+    match = _FIRST_PARENT.match(item.data) if item.kind == "commit" else None
+    return None if match is None else match[1].decode()
 
 
 def references(item: GitObject) -> list[tuple[Oid, bool]]:

@@ -101,6 +101,19 @@ class ObjectBackend(Protocol):
 
 
 @runtime_checkable
+class ReadsLines(Protocol):
+    """A backend that reads a commit and those below it in one go, sooner than one after another."""
+
+    def read_line(self, oid: Oid, most: int) -> dict[Oid, GitObject]:
+        """Return a commit and about `most` of those from which it follows by way of first parents.
+
+        How many they are, and whether there are others among them, is left to the backend: what is absent
+        here may be there for `read_many`. Raises `MissingObject` for the first.
+        """
+        ...
+
+
+@runtime_checkable
 class CachesHistory(Protocol):
     """A backend in which other programs keep indexes of the commit graph."""
 

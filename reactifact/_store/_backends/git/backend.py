@@ -14,7 +14,7 @@ import pygit2
 from pygit2.enums import ObjectType
 
 from ....errors import MissingObject, SessionBusy, StoreError
-from ...objects import MAX_OBJECT, GitObject, Kind, Oid, require_size
+from ...objects import MAX_OBJECT, GitObject, Kind, Oid, first_parent, require_size
 from ...protocol import (
     Durability,
     RefScan,
@@ -239,6 +239,22 @@ class GitBackend:
             database = None if loose else self._open_database()
             for oid in absent:
                 found[oid] = self._read(oid, loose=loose, database=database)
+        return found
+
+    def read_line(self, oid: Oid, most: int) -> dict[Oid, GitObject]:
+        """Return a commit and at most `most` of its own line, as far as they stand in packs."""
+        found = self.read_many([oid])
+        database = self._open_database()
+        while len(found) < most and (parent := first_parent(found[oid])) is not None:
+            oid = parent
+            item = self._recent.get(oid)
+            if item is None:
+                try:
+                    kind, data = self._read_from(database, oid)
+                except _LIBGIT2_ERRORS:
+                    break  # loose, or gone: whoever asks for it says so
+                item = tuple.__new__(GitObject, (_KINDS[kind], data))
+            found[oid] = item
         return found
 
     def _has_loose(self, oids: Sequence[Oid]) -> bool:

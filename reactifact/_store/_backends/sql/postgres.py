@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....errors import Contention, FormatTooNew, NotAStore, StoreError
 from ...objects import MAX_OBJECT, GitObject, Oid
-from ...protocol import Durability, HeldLock, Pruned, RefUpdate
+from ...protocol import Durability, HeldLock, Pruned, RefUpdate, check_oid
 from ..kv import RefQuestions, RefView, check_write, plan_refs, ref_questions
 from ..locks import LockQueue
 from ..published import Published, published_in_rows
@@ -23,6 +23,7 @@ from .backend import (
     Oids,
     SQLBackend,
     batches,
+    object_of,
     object_row,
     ref_oid,
     referred_beyond,
@@ -193,6 +194,20 @@ class PostgreSQLKVBackend(SQLBackend):
         with self._mutex:
             self._in_doubt.discard(done)
         self._step("committed")
+
+    def read_line(self, oid: Oid, most: int) -> dict[Oid, GitObject]:
+        """Return a commit and those that were written shortly before it, into `most` pages of the table."""
+        check_oid(oid)
+        held = bytes.fromhex(oid)
+
+        def work(connection: Connection) -> list[tuple[Any, ...]]:
+            if connection.info.server_version < _READS_RANGES:
+                return fetched(connection, self._sql.objects, [held])
+            return fetched(connection, self._sql.commits_near, -most, held, _AFTER, held)
+
+        rows = self._server.run("reading from", work)
+        found = dict(object_of(row, self.location, self._max_object) for row in rows)
+        return found if oid in found else self.read_many([oid])
 
     def watch_refs(self) -> Listener:
         """Return a watch that hears of each ref as its write commits (`LISTEN`)."""
@@ -442,6 +457,8 @@ class PostgreSQLKVBackend(SQLBackend):
             raise self._server.explained(error, "locking") from error
 
 
+_AFTER = 8  # pages: the commits of one write stand in the order of their ids
+_READS_RANGES = 14_00_00  # before, a range of places of rows is looked for in the whole table
 _HOLD = b"SELECT pg_advisory_xact_lock(%s)"
 _HOLD_NAMES = b"""
 SELECT CASE WHEN shared THEN pg_advisory_xact_lock_shared(key) ELSE pg_advisory_xact_lock(key) END

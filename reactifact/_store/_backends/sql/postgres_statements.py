@@ -45,6 +45,15 @@ class Statements:
         self.opened = make("SELECT version, number FROM {schema}.format, {schema}.prunes")
         self.version = make("SELECT version FROM {schema}.format")
         self.objects = make("SELECT oid, kind, size, data FROM {schema}.objects WHERE oid = ANY(%b)")
+        # Rows lie as they were written: the commits before one stand in the pages before its own.
+        page = (
+            "(SELECT format('(%%s,0)', greatest(0, split_part(trim('(' FROM ctid::text), ',', 1)::bigint"
+            " + %s))::tid FROM {schema}.objects WHERE oid = %b)"
+        )
+        self.commits_near = make(
+            "SELECT oid, kind, size, data FROM {schema}.objects"
+            f" WHERE kind = 1 AND ctid > {page} AND ctid < {page}"
+        )
         self.known = make("SELECT oid FROM {schema}.objects WHERE oid = ANY(%b)")
         self.insert_objects = make(
             "INSERT INTO {schema}.objects (oid, kind, size, data) SELECT * FROM"
