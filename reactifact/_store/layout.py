@@ -121,7 +121,7 @@ class Meta:
 
 @refusing_damage("the bookkeeping of an artifact")
 def _meta(data: bytes) -> Meta:
-    record: Any = canonical.decode(data)
+    record: Any = canonical.decode_record(data)
     reads = tuple(typed(ReadRecord(*read)) for read in record.pop("reads", ()))
     listings = tuple(typed(ListingRecord(*listing)) for listing in record.pop("listings", ()))
     known = {name: record.get(name) for name in _META_FIELDS}

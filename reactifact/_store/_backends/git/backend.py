@@ -234,27 +234,44 @@ class GitBackend:
                 absent.append(oid)
             else:
                 found[oid] = recent
-        if absent:
-            loose = len(absent) == 1 or self._has_loose(absent)
-            database = None if loose else self._open_database()
-            for oid in absent:
-                found[oid] = self._read(oid, loose=loose, database=database)
+        if len(absent) > 1 and self._is_there() and not self._has_loose(absent):
+            absent = self._read_packed(absent, found)
+        for oid in absent:
+            found[oid] = self._read(oid)
         return found
+
+    def _read_packed(self, oids: Iterable[Oid], found: dict[Oid, GitObject]) -> list[Oid]:
+        """Read objects that stand in packs, each before the next is asked for; return the others."""
+        database, left = self._open_database(), []
+        header, read, most, new = database.read_header, database.read, self._max_object, tuple.__new__
+        for oid in oids:
+            check_oid(oid)
+            recent = self._recent.get(oid)
+            if recent is not None:
+                found[oid] = recent
+                continue
+            try:
+                if header(oid)[1] <= most:  # of a delta: what comes out of it
+                    kind, data = read(oid)
+                    found[oid] = new(GitObject, (_KINDS[kind], data))
+                    continue
+            except _LIBGIT2_ERRORS:
+                pass
+            left.append(oid)
+        return left
 
     def read_line(self, oid: Oid, most: int) -> dict[Oid, GitObject]:
         """Return a commit and at most `most` of its own line, as far as they stand in packs."""
         found = self.read_many([oid])
-        database = self._open_database()
-        while len(found) < most and (parent := first_parent(found[oid])) is not None:
-            oid = parent
-            item = self._recent.get(oid)
-            if item is None:
-                try:
-                    kind, data = self._read_from(database, oid)
-                except _LIBGIT2_ERRORS:
-                    break  # loose, or gone: whoever asks for it says so
-                item = tuple.__new__(GitObject, (_KINDS[kind], data))
-            found[oid] = item
+
+        def line(above: Oid) -> Iterator[Oid]:
+            while len(found) < most and above in found and (parent := first_parent(found[above])) is not None:
+                yield parent
+                above = parent
+
+        self._read_packed(
+            line(oid), found
+        )  # it ends where one is loose, or gone: whoever asks for it says so
         return found
 
     def _has_loose(self, oids: Sequence[Oid]) -> bool:
@@ -479,21 +496,18 @@ class GitBackend:
             if moved:
                 note_moved(self._git_dir, [update.name for update in moved])
 
-    def _read(self, oid: Oid, *, loose: bool, database: pygit2.Odb | None) -> GitObject:
+    def _read(self, oid: Oid) -> GitObject:
         check_oid(oid)
         if not self._is_there():
             raise MissingObject(oid, self._location)
-        found = read_loose(self._objects_path, oid, self._location, self._max_object) if loose else None
+        found = read_loose(self._objects_path, oid, self._location, self._max_object)
         if found is not None:
             return found
         kind: int
         try:
-            kind, data = self._read_from(database or self._open_database(), oid)
+            kind, data = self._read_from(self._open_database(), oid)
         except _LIBGIT2_ERRORS:
             # Packs vanish when git, or another of us, repacks: look again with fresh eyes, once.
-            found = None if loose else read_loose(self._objects_path, oid, self._location, self._max_object)
-            if found is not None:
-                return found
             kind, data = self._read_again(oid)
         return tuple.__new__(GitObject, (_KINDS[kind], data))
 
