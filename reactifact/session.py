@@ -24,7 +24,7 @@ from ._sessions import stores
 from ._sessions.stores import StoreLike, open_database
 from ._store.branch import MAIN, Branch
 from ._store.names import branch_ref, encode_name
-from ._store.protocol import Durability, Pruned
+from ._store.protocol import Durability, Progress, Pruned
 from .clock import SYSTEM_CLOCK
 from .errors import StoreError, add_note
 from .logging import get_logger
@@ -429,7 +429,9 @@ class SessionStore:
 
         return await service.rebuild_ledger(self.database, session_id, resources)
 
-    async def prune(self, *, grace: float = 3600.0, rewrite: bool = False) -> Pruned:
+    async def prune(
+        self, *, grace: float = 3600.0, rewrite: bool = False, progress: Progress | None = None
+    ) -> Pruned:
         """Let go of what no branch or tag has reached for `grace` seconds; remove it from a SQL store.
 
         Compactions, checkouts and undos older than that can no longer be undone. In a bare repository the
@@ -439,10 +441,11 @@ class SessionStore:
         It is noted the first time it is found so and removed by a prune at least `grace` seconds later,
         with `grace=0` at once; what is reached is never touched. `rewrite` writes the tables anew
         afterwards, so that the space goes back and no byte of what was removed is left in them; others
-        wait meanwhile. Raises `StoreError` for another kind of store, naming what does it there, and for
+        wait meanwhile. `progress` is called in a worker thread with how many objects were looked at, and of
+        how many. Raises `StoreError` for another kind of store, naming what does it there, and for
         a damaged one; `SessionBusy` while another prune is at it.
         """
-        return await stores.prune_store(self.database, grace=grace, rewrite=rewrite)
+        return await stores.prune_store(self.database, grace=grace, rewrite=rewrite, progress=progress)
 
     @asynccontextmanager
     async def edit(

@@ -23,7 +23,7 @@ from ._store.branch import MAIN
 from ._store.names import is_ledger_ref
 from ._store.object_db import Database
 from ._store.objects import GitObject, Oid
-from ._store.protocol import ObjectBackend, RefUpdate
+from ._store.protocol import ObjectBackend, Progress, RefUpdate, object_count
 from .errors import NameTaken, NotAStore, StoreError
 from .threads import in_thread
 
@@ -41,28 +41,35 @@ class Moved:
     objects: int
 
 
-async def export_store(source: StoreLike, place: StoreLike) -> Moved:
+async def export_store(source: StoreLike, place: StoreLike, *, progress: Progress | None = None) -> Moved:
     """Bring all that a store holds to `place`, which is made when absent; every id stays.
 
     A place that ends in `.bundle` becomes a git bundle, any other what `SessionStore` makes of it.
+    `progress` is called in a worker thread with how many objects were copied, and about how many there are.
     Raises `NameTaken`, and writes nothing, where a ref at the place stands on another commit;
     `NotAStore` for a source or a place that is something else, `StoreError` when the disk refuses.
     """
-    return await _opened(source, place)
+    return await _opened(source, place, progress)
 
 
-async def import_store(place: StoreLike, target: StoreLike, *, session: str | None = None) -> Moved:
+async def import_store(
+    place: StoreLike,
+    target: StoreLike,
+    *,
+    session: str | None = None,
+    progress: Progress | None = None,
+) -> Moved:
     """Bring all that a store, a bundle or the data of a published reactifact holds to `target`.
 
     `session` is the name for a checkpoint of the published package, which has none (default: the
-    name of its file). Raises as `export_store` does; data of the published package that is damaged
-    raises `NotAStore`, naming the key.
+    name of its file). `progress` is called as by `export_store`. Raises as `export_store` does; data of
+    the published package that is damaged raises `NotAStore`, naming the key.
     """
     found = await in_thread(_published, place)
     if found is None:
         if session is not None:
             raise StoreError(f"{place} holds sessions under names of their own; leave out the session")
-        return await _opened(place, target)
+        return await _opened(place, target, progress)
     staged = Database(MemoryBackend())
     await in_thread(importing.write_sessions, staged, found, session)
     face = _face(staged.backend)
@@ -70,19 +77,19 @@ async def import_store(place: StoreLike, target: StoreLike, *, session: str | No
     for key, value in found.values.items():
         await face.set(key, value)
     if not is_dsn(target):
-        return await _to_place(staged, target)
+        return await _to_place(staged, target, progress)
     backend = await in_thread(partial(PostgreSQLKVBackend, target, beside_published=True))
     try:
-        return await _to_place(staged, backend)
+        return await _to_place(staged, backend, progress)
     finally:
         await in_thread(backend.close)
 
 
-async def copy_store(source: Database, target: Database) -> Moved:
+async def copy_store(source: Database, target: Database, progress: Progress | None = None) -> Moved:
     """Bring all refs and values of one database into another. Raises `NameTaken`, `StoreError`."""
     refs = await in_thread(_missing_refs, source.backend, target.backend)
     values = await _missing_values(source.backend, target.backend)
-    objects = await in_thread(_copy, source, target, refs)
+    objects = await in_thread(_copy, source, target, refs, progress)
     face = _face(target.backend)
     for key, value in values.items():
         assert face is not None
@@ -90,34 +97,34 @@ async def copy_store(source: Database, target: Database) -> Moved:
     return Moved(len(refs), len(values), objects)
 
 
-async def _opened(source: StoreLike, place: StoreLike) -> Moved:
+async def _opened(source: StoreLike, place: StoreLike, progress: Progress | None) -> Moved:
     path = _path(source)
     if path is not None and is_bundle(path):
         database = Database(await in_thread(BundleBackend, path))
     else:
         database = await in_thread(partial(open_database, source, read_only=True))
     try:
-        return await _to_place(database, place)
+        return await _to_place(database, place, progress)
     finally:
         if database is not source and database.backend is not source:
             await in_thread(database.backend.close)
 
 
-async def _to_place(source: Database, place: StoreLike) -> Moved:
+async def _to_place(source: Database, place: StoreLike, progress: Progress | None) -> Moved:
     path = _path(place)
     if path is not None and (path.endswith(".bundle") or is_bundle(path)):
-        return await _to_bundle(source, path)
+        return await _to_bundle(source, path, progress)
     target = await in_thread(open_database, place)
     try:
-        return await copy_store(source, target)
+        return await copy_store(source, target, progress)
     finally:
         if target is not place and target.backend is not place:
             await in_thread(target.backend.close)
 
 
-async def _to_bundle(source: Database, path: str) -> Moved:
+async def _to_bundle(source: Database, path: str, progress: Progress | None) -> Moved:
     staged = Database(MemoryBackend())
-    moved = await copy_store(source, staged)
+    moved = await copy_store(source, staged, progress)
     refs = staged.backend.refs()
     if not refs:
         raise StoreError(f"{source.backend.location} holds nothing that could be exported")
@@ -157,14 +164,20 @@ def _refuse(taken: Collection[str], location: str) -> None:
         )
 
 
-def _copy(source: Database, target: Database, refs: Mapping[str, Oid]) -> int:
+def _copy(source: Database, target: Database, refs: Mapping[str, Oid], progress: Progress | None) -> int:
     """Write refs with what they reach, whole sessions at a time; return the number of objects."""
+    total = None if progress is None else object_count(source.backend)
     written: set[Oid] = set()
     objects: dict[Oid, GitObject] = {}
     updates: list[RefUpdate] = []
     size = 0
+
+    def walked(count: int) -> None:
+        if progress is not None:
+            progress(len(written) + count, total)
+
     for group in _by_session(refs):
-        found = reach(source, group.values(), written)
+        found = reach(source, group.values(), written, walked)
         written |= found.keys()
         objects |= found
         size += sum(len(item.data) for item in found.values())

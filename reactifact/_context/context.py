@@ -16,6 +16,7 @@ from .._store._backends.kv import KVBackend, MemoryBackend
 from .._store.branch import MAIN, Branch
 from .._store.ledger import Ledger
 from .._store.object_db import Database
+from .._store.protocol import Progress
 from ..artifacts import Artifact
 from ..commit import Commit
 from ..errors import ReadOnlyContext, SessionBusy, StoreError, WrongType
@@ -472,17 +473,24 @@ class Context:
 
         reset.checkout(self.commits, version)
 
-    def compact(self, *, keep_commits: int, keep_versions: int | None = None) -> int:
+    def compact(
+        self,
+        *,
+        keep_commits: int,
+        keep_versions: int | None = None,
+        progress: Progress | None = None,
+    ) -> int:
         """Fold all but the last commits of each branch of the session into a baseline, in the store too.
 
         Returns how many versions of this branch were folded. `keep_versions` trims the history of
-        each artifact to that many earlier versions; numbers stay. Raises `ValueError` for a
-        negative number, `ProtectedBranch`, `StaleSession`.
+        each artifact to that many earlier versions; numbers stay. `progress` is called with how many
+        commits were made anew, and of how many. Raises `ValueError` for a negative number,
+        `ProtectedBranch`, `StaleSession`.
         """
         self._refuse_to_move("compact")
         from . import reset
 
-        return reset.compact(self.commits, keep_commits, keep_versions)
+        return reset.compact(self.commits, keep_commits, keep_versions, progress)
 
     def log_commit(self, commit: Commit) -> None:
         """Append a commit whose changes were applied already; fills in its parent and its version."""

@@ -15,6 +15,7 @@ from .._store.canonical import decode
 from .._store.commits import CommitRecord
 from .._store.layout import ReadRecord
 from .._store.objects import object_id
+from .._store.protocol import Progress
 from .._store.state import Origin
 from .._undeclared import over_stored
 from ..artifacts import check_text, encode
@@ -84,11 +85,14 @@ def _commit_what_stays(commits: Committer, found: Reset, message: str) -> None:
     )
 
 
-def compact(commits: Committer, keep_commits: int, keep_versions: int | None) -> int:
+def compact(
+    commits: Committer, keep_commits: int, keep_versions: int | None, progress: Progress | None
+) -> int:
     """Squash what is older than the last `keep_commits` versions; return how many were folded."""
     commits.note_queue()
     line = commits.line
-    folded = squash.compact(line, keep_commits, keep_versions, commits.resources.clock.now())
+    now = commits.resources.clock.now()
+    folded = squash.compact(line, keep_commits, keep_versions, now, progress)
     commits.replace_line(line)
     return folded
 

@@ -26,7 +26,15 @@ from .._store.names import branch_ref, is_cut, is_ledger_ref, parse_ref, tag_ref
 from .._store.object_db import Database, Objects
 from .._store.objects import Oid
 from .._store.protocol import Durability as Durability
-from .._store.protocol import FetchesRefs, ObjectBackend, Prunable, Pruned, RefUpdate, scan_refs
+from .._store.protocol import (
+    FetchesRefs,
+    ObjectBackend,
+    Progress,
+    Prunable,
+    Pruned,
+    RefUpdate,
+    scan_refs,
+)
 from ..clock import SystemClock
 from ..errors import Contention, NotAStore, StaleSession, StoreError
 from ..threads import in_thread
@@ -261,7 +269,13 @@ def delete_session(database: Database, session_id: str) -> None:
 # -- removing from a store what no branch and no tag reaches any more --
 
 
-async def prune_store(database: Database, *, grace: float = 3600.0, rewrite: bool = False) -> Pruned:
+async def prune_store(
+    database: Database,
+    *,
+    grace: float = 3600.0,
+    rewrite: bool = False,
+    progress: Progress | None = None,
+) -> Pruned:
     """Prune a store; see `SessionStore.prune`."""
     backend = database.backend
     if not isinstance(backend, Prunable | FetchesRefs):
@@ -273,5 +287,5 @@ async def prune_store(database: Database, *, grace: float = 3600.0, rewrite: boo
     forgotten = await in_thread(forget, database, SystemClock().now() - timedelta(seconds=grace))
     if not isinstance(backend, Prunable):  # a bare repository, which `git gc` tidies
         return Pruned(0, 0, 0, forgotten)
-    done = await in_thread(partial(backend.prune, grace=grace, rewrite=rewrite))
+    done = await in_thread(partial(backend.prune, grace=grace, rewrite=rewrite, progress=progress))
     return done._replace(operations=forgotten)

@@ -7,7 +7,7 @@ stand under a wrong id, refs in the way of others.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -20,6 +20,10 @@ from .objects import GitObject, Oid, object_id, require_size
 
 Durability = Literal["full", "os"]
 """`full`: a write is on stable storage when it returns. `os`: it survives a killed process, no power cut."""
+
+
+Progress = Callable[[int, int | None], None]
+"""Told how much is done, and of how much (`None`: not known). Called often, and in a worker thread."""
 
 
 class RefUpdate(NamedTuple):
@@ -205,6 +209,20 @@ class ChecksIndexes(Protocol):
 
 
 @runtime_checkable
+class CountsObjects(Protocol):
+    """A backend that can say, without reading them, how many objects it holds."""
+
+    def object_count(self) -> int:
+        """Return how many objects are stored, those that no ref reaches included; about right is enough."""
+        ...
+
+
+def object_count(backend: ObjectBackend) -> int | None:
+    """Return about how many objects a backend holds; `None` where it cannot say."""
+    return backend.object_count() if isinstance(backend, CountsObjects) else None
+
+
+@runtime_checkable
 class Maintained(Protocol):
     """A backend that wants its files tidied from time to time."""
 
@@ -235,8 +253,13 @@ class Pruned(NamedTuple):
 class Prunable(Protocol):
     """A backend in which what no ref reaches stays until somebody asks for its removal."""
 
-    def prune(self, *, grace: float = 3600.0, rewrite: bool = False) -> Pruned:
-        """Remove what no ref has reached for `grace` seconds; `rewrite` also writes the tables anew."""
+    def prune(
+        self, *, grace: float = 3600.0, rewrite: bool = False, progress: Progress | None = None
+    ) -> Pruned:
+        """Remove what no ref has reached for `grace` seconds; `rewrite` also writes the tables anew.
+
+        `progress` is told how many of the objects it has looked at.
+        """
         ...
 
 

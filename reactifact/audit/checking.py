@@ -18,6 +18,7 @@ from .._store.graph import find_change
 from .._store.ledger import Ledger
 from .._store.object_db import Database
 from .._store.objects import Oid
+from .._store.protocol import Progress
 from ..errors import MissingObject, ReactifactError
 from ..replay.hashes import Finder, View, importing
 from ..replay.history import CheckedBackend
@@ -46,9 +47,16 @@ class _Differs(Exception):
     """The check cannot go on; the text says what differs."""
 
 
-def verify_report(report: AuditReport, database: Database, *, find: Finder = importing) -> CheckedReport:
+def verify_report(
+    report: AuditReport,
+    database: Database,
+    *,
+    find: Finder = importing,
+    progress: Progress | None = None,
+) -> CheckedReport:
     """Hold every hash, commit, link and name of a report against a store.
 
+    `progress` is called with how many objects were read and hashed; how many there will be is not known.
     Raises `ValueError` for a report of a context that stood alone or was not committed: no store can
     bear it out.
     """
@@ -57,7 +65,7 @@ def verify_report(report: AuditReport, database: Database, *, find: Finder = imp
             "this report was made of a context that was not in a store, or not saved: open the session, "
             "save it, and make the report again"
         )
-    check = _Check(report, Database(CheckedBackend(database.backend)), find)
+    check = _Check(report, Database(CheckedBackend(database.backend, progress)), find)
     try:
         check.run()
     except (_Differs, ReactifactError, LookupError, ValueError) as error:

@@ -13,6 +13,7 @@ from ..audit.report import report_from_json, report_of, report_to_json, report_t
 from ..errors import ReactifactError, UnknownRevision
 from ..replay.state import view_of
 from ._shared.completion import complete_artifact, complete_rev
+from ._shared.terminal import progress
 from .common import (
     backend_option,
     chosen_head,
@@ -134,7 +135,8 @@ def verify(
     find = find_models(models)
     with stored_at(path, backend, read_only=True) as database, open(report, "rb") as file:
         try:
-            found = verify_report(report_from_json(file.read()), database, find=find)
+            with progress("checking") as told:
+                found = verify_report(report_from_json(file.read()), database, find=find, progress=told)
             warn_of_folding(database)
         except ValueError as error:
             raise ReactifactError(f"{report}: {error}") from error

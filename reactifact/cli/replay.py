@@ -18,6 +18,7 @@ from ..replay.llm import bundled_recording, bundled_versions
 from ..replay.state import summary_of, view_of
 from ..viz import state_to_mermaid
 from ._shared.completion import complete_rev
+from ._shared.terminal import progress
 from .common import (
     backend_option,
     branch_options,
@@ -87,7 +88,7 @@ def replay(
     with stored_at(path, backend, read_only=True) as database:
         try:
             head = chosen_head(database, rev, session, branch)
-            report = verify_history(database, head.session) if verify_all else None
+            report = _checked(database, head.session) if verify_all else None
             if verify_all:
                 warn_of_folding(database)
             if report is not None and not report.ok:
@@ -122,6 +123,11 @@ def replay(
             )
         if document["matches"] is False:
             click_context.exit(MISMATCH)
+
+
+def _checked(database: Database, session: str) -> HistoryReport:
+    with progress("checking", "commits") as told:
+        return verify_history(database, session, progress=told)
 
 
 def _describe(view: View, *, hashed: bool) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from ..errors import ReactifactError, StoreError
 from ..replay.state import bundle_session
 from ..transfer import Moved, export_store, import_store
 from ._shared.completion import complete_session
+from ._shared.terminal import Progress, progress
 from .common import (
     backend_option,
     counted,
@@ -47,7 +48,8 @@ def bundle(path: str, session: str, output: str, recording: str | None, backend:
     """
     with stored_at(path, backend, read_only=True) as database:
         try:
-            made = bundle_session(database, session, output, recording=recording)
+            with progress("bundling") as told:
+                made = bundle_session(database, session, output, recording=recording, progress=told)
         except OSError as error:  # the disk's are StoreError: what is left is the recording
             raise ReactifactError(
                 f"the recording {recording} cannot be read ({error.strerror}): check its path"
@@ -81,7 +83,13 @@ def export(store: str, place: str, as_json: bool) -> None:
     \b
     --json: {what, target, refs, values, objects}
     """
-    _say(place, anyio.run(export_store, store, place), as_json)
+
+    async def bring(told: Progress) -> Moved:
+        return await export_store(store, place, progress=told)
+
+    with progress("exporting") as told:
+        moved = anyio.run(bring, told)
+    _say(place, moved, as_json)
 
 
 @click.command("import", short_help="Copy a store, a bundle or old data into a store.")
@@ -103,10 +111,12 @@ def import_(place: str, store: str, session: str | None, as_json: bool) -> None:
     if store.endswith(".bundle"):
         raise click.UsageError(f"a bundle is made with `reactifact export`, not with import: {store}")
 
-    async def bring() -> Moved:
-        return await import_store(place, store, session=session)
+    async def bring(told: Progress) -> Moved:
+        return await import_store(place, store, session=session, progress=told)
 
-    _say(store, anyio.run(bring), as_json)
+    with progress("importing") as told:
+        moved = anyio.run(bring, told)
+    _say(store, moved, as_json)
 
 
 def _say(place: str, moved: Moved, as_json: bool) -> None:
@@ -153,10 +163,11 @@ def prune(store: str, grace: float, rewrite: bool, as_json: bool) -> None:
     database = open_database(store, create=False)
     try:
 
-        async def work() -> Pruned:
-            return await prune_store(database, grace=grace, rewrite=rewrite)
+        async def work(told: Progress) -> Pruned:
+            return await prune_store(database, grace=grace, rewrite=rewrite, progress=told)
 
-        done = anyio.run(work)
+        with progress("pruning") as told:
+            done = anyio.run(work, told)
         is_git = isinstance(database.backend, GitBackend)
     finally:
         database.backend.close()

@@ -16,6 +16,7 @@ from .._store._history.revset import readable_heads
 from .._store.branch import Branch, stored_ref
 from .._store.object_db import Database
 from .._store.objects import Oid
+from .._store.protocol import Progress
 from ..errors import StoreError, UnknownRevision
 from ..resources import RuntimeResources
 from ..threads import in_thread
@@ -33,13 +34,27 @@ class Repaired:
     onto: Oid | None
 
 
-def check_store(database: Database, sessions: Iterable[str] | None = None) -> list[HistoryReport]:
-    """Check sessions, by default all, in order of their ids; a ref that cannot be read is a fault too."""
+def check_store(
+    database: Database, sessions: Iterable[str] | None = None, *, progress: Progress | None = None
+) -> list[HistoryReport]:
+    """Check sessions, by default all, in order of their ids; a ref that cannot be read is a fault too.
+
+    `progress` is called with how many commits were checked, and of how many where one session is checked.
+    """
     heads, broken = readable_heads(database)
     chosen = sorted({head.session for head in heads}) if sessions is None else list(sessions)
-    reports = [verify_history(database, session) for session in chosen]
+    reports: list[HistoryReport] = []
+    for session in chosen:
+        before = sum(report.commits for report in reports)
+        told = _offset(progress, before) if len(chosen) > 1 else progress
+        reports.append(verify_history(database, session, progress=told))
     unread = [one for one in broken if sessions is None or one.session in chosen]
     return reports + [HistoryReport(one.session or one.ref, 0, 0, fault=one.error) for one in unread]
+
+
+def _offset(progress: Progress | None, before: int) -> Progress | None:
+    """Return a progress that counts on from what was done before, with a total that is not known."""
+    return None if progress is None else lambda done, _: progress(before + done, None)
 
 
 async def repair(

@@ -38,7 +38,7 @@ from .._store.migrations import current_tree
 from .._store.names import branch_ref, is_ledger_ref, tag_ref
 from .._store.object_db import Database, Staging
 from .._store.objects import GitObject, Oid, object_id, tag_target
-from .._store.protocol import ChecksIndexes, ObjectBackend, ReadOnlyBackend
+from .._store.protocol import ChecksIndexes, ObjectBackend, Progress, ReadOnlyBackend
 from .._store.trees import Path, compare, lookup
 from .._store.versions import TRIMMED_FILE, oldest_kept
 from ..errors import MissingObject, ReactifactError, StoreError, UnknownRevision, text_of
@@ -341,9 +341,10 @@ class CheckedBackend(ReadOnlyBackend):
     `objects` counts what was read and hashed.
     """
 
-    def __init__(self, inner: ObjectBackend) -> None:
+    def __init__(self, inner: ObjectBackend, progress: Progress | None = None) -> None:
         super().__init__(inner)
         self.objects = 0
+        self._progress = progress
         self._checked_indexes = False
 
     def read_many(self, oids: Iterable[Oid]) -> dict[Oid, GitObject]:
@@ -361,6 +362,8 @@ class CheckedBackend(ReadOnlyBackend):
                     f"fetch the object from a clone or a backup"
                 )
         self.objects += len(found)
+        if self._progress is not None:
+            self._progress(self.objects, None)
         return found
 
 
@@ -402,11 +405,12 @@ def session_refs(database: Database, session: str) -> dict[str, Oid]:
     return found
 
 
-def verify_history(database: Database, session: str) -> HistoryReport:
+def verify_history(database: Database, session: str, *, progress: Progress | None = None) -> HistoryReport:
     """Check every commit of a session: branches, ledger and tags, back to the first.
 
     Each object is hashed again; each `State` is computed anew; each payload is held against the
-    blake3 and the id in its meta, the path it stands at, and the operation that wrote it. Raises
+    blake3 and the id in its meta, the path it stands at, and the operation that wrote it. `progress` is
+    called with how many commits were checked, and of how many. Raises
     `UnknownRevision` for a session that the store does not hold; damage is reported, not raised.
     """
     backend = CheckedBackend(database.backend)
@@ -421,15 +425,20 @@ def verify_history(database: Database, session: str) -> HistoryReport:
         for commit in _oldest_first(checked, [_target(checked, oid) for oid in ledgers]):
             check_ledger_commit(checked, commit)
             count += 1
+            if progress is not None:
+                progress(count, None)
         others = [_target(checked, oid) for oid in refs.values() if oid not in ledgers]
         order = _oldest_first(checked, others)
         adopted = _adopted(checked, order)
+        whole = count + len(order)
         for commit in order:
             if commit in adopted or own_record(checked, commit) is None:
                 check_foreign_commit(checked, commit, adopted)
             else:
                 check_commit(checked, commit)
             count += 1
+            if progress is not None:
+                progress(count, whole)
     except Fault as fault:
         return HistoryReport(session, count, backend.objects, fault.commit, fault.subject, str(fault))
     except UnknownRevision:

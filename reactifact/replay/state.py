@@ -22,6 +22,7 @@ from .._store.graph import first_parents
 from .._store.names import branch_ref, is_ledger_ref, ledger_ref
 from .._store.object_db import Database, Staging, blob_entry
 from .._store.objects import CommitObject, Oid, Signature
+from .._store.protocol import Progress
 from .._store.state import State
 from ..errors import StoreError, UnknownRevision
 from ..interrupt import PendingQuestion, TypedQuestion
@@ -192,9 +193,11 @@ def bundle_session(
     path: str | os.PathLike[str],
     *,
     recording: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
 ) -> Bundled:
     """Write a session with its branches, tags and ledger into one file that git reads too.
 
+    `progress` is called with how many objects were read, and about how many the store holds.
     Raises `UnknownRevision` for a session that is not there, `FileNotFoundError` and `ValueError` for
     a recording that cannot be read, `StoreError` when the disk refuses.
     """
@@ -208,7 +211,8 @@ def bundle_session(
         recordings.parse(data, os.fspath(recording))
     staged = Staging(database)
     refs[REPORT_REF] = _report(staged, session, refs, data)
-    objects = reachable(database.backend, (oid for name, oid in refs.items() if name != REPORT_REF))
+    tips = [oid for name, oid in refs.items() if name != REPORT_REF]
+    objects = reachable(database.backend, tips, progress)
     objects.update(staged.objects)
     head = _head(session, refs)
     listed = {**refs, **({"HEAD": head} if head is not None else {})}

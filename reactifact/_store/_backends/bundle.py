@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ...errors import NotAStore, ObjectTooLarge, StoreError
 from ..objects import MAX_OBJECT, GitObject, Kind, Oid, object_id, references, require_size
-from ..protocol import ObjectBackend, RefUpdate
+from ..protocol import ObjectBackend, Progress, RefUpdate, object_count
 from .files import checked_path, os_errors, remove, sync_folder, write_all
 from .git.pack import build_pack
 from .kv import MemoryBackend
@@ -373,16 +373,22 @@ class BundleBackend(MemoryBackend):
         )
 
 
-def reachable(backend: ObjectBackend, starts: Iterable[Oid]) -> dict[Oid, GitObject]:
+def reachable(
+    backend: ObjectBackend, starts: Iterable[Oid], progress: Progress | None = None
+) -> dict[Oid, GitObject]:
     """Return everything that some commits, tags, trees or blobs reach, read level by level.
 
+    `progress` is told how many were found, and about how many the backend holds.
     Raises `MissingObject`.
     """
     found: dict[Oid, GitObject] = {}
     level = set(starts)
+    total = None if progress is None else object_count(backend)
     while level:
         read = backend.read_many(level)
         found.update(read)
+        if progress is not None:
+            progress(len(found), total)
         below: set[Oid] = set()
         for item in read.values():
             below.update(oid for oid, _ in references(item))

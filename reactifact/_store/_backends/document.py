@@ -99,10 +99,16 @@ def decode_object(oid: Oid, text: str, where: str) -> GitObject:
     return GitObject(kind, data)
 
 
-def reach(objects: Objects, tips: Iterable[Oid], known: Collection[Oid] = ()) -> dict[Oid, GitObject]:
+def reach(
+    objects: Objects,
+    tips: Iterable[Oid],
+    known: Collection[Oid] = (),
+    walked: Callable[[int], None] = lambda count: None,
+) -> dict[Oid, GitObject]:
     """Return every object that `tips` reach, without those `known` and what only they reach.
 
-    Read level by level, so that a remote store is asked few times. Raises `MissingObject`.
+    Read level by level, so that a remote store is asked few times; `walked` is told how many were found so
+    far. Raises `MissingObject`.
     """
     found: dict[Oid, GitObject] = {}
     level = [oid for oid in dict.fromkeys(tips) if oid not in known]
@@ -112,6 +118,7 @@ def reach(objects: Objects, tips: Iterable[Oid], known: Collection[Oid] = ()) ->
         for oid in level:
             found[oid] = item = objects.read(oid)
             below.update((under, None) for under, _ in references(item))
+        walked(len(found))
         level = [oid for oid in below if oid not in found and oid not in known]
     return found
 

@@ -143,6 +143,10 @@ class MemoryBackend:
         """Return every object asked for. Raises `MissingObject` for the first that is absent."""
         return taken(self._objects, oids, self.location)
 
+    def object_count(self) -> int:
+        """Return how many objects are stored."""
+        return len(self._objects)
+
     def refs(self, prefix: str = "refs/") -> dict[str, Oid]:
         """Return the refs whose full name starts with `prefix`, in order of name."""
         with self._mutex:

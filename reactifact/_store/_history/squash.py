@@ -20,7 +20,7 @@ from ..migrations import RECORD_FILE, current_tree
 from ..names import branch_ref, is_ledger_ref, parse_ref, tag_ref
 from ..object_db import Database, Objects, Staging, blob_entry
 from ..objects import TREE_MODE, CommitObject, Oid, Signature, TreeEntry
-from ..protocol import CachesHistory, RefUpdate
+from ..protocol import CachesHistory, Progress, RefUpdate
 from ..trees import update, walk
 from ..versions import VersionKeeper
 from .oplog import Operation, logged
@@ -145,6 +145,7 @@ def rewrite(
     graph: ChangeGraph,
     choice: Choice,
     keep_versions: int | None,
+    progress: Progress | None = None,
 ) -> Rewritten:
     """Stage the commits that stay, linked anew; equal input gives equal commits."""
     name = compaction_name(graph, choice, keep_versions)
@@ -153,7 +154,9 @@ def rewrite(
     records: dict[str, CommitRecord] = {}
     commits: dict[Oid, Oid] = {}
     stands = {oid: change for oid, change in graph.names.items() if change in choice.parents}
-    for change_name in choice.kept:
+    for done, change_name in enumerate(choice.kept):
+        if progress is not None:
+            progress(done, len(choice.kept))
         change = graph.changes[change_name]
         parents = [new[parent] for parent in choice.parents[change_name]]
         is_whole = all(parent in choice.parents for parent in change.parents)
@@ -250,12 +253,19 @@ class _Refs:
     targets: dict[str, Oid] = field(default_factory=dict)  # tag -> the commit it stands for
 
 
-def compact(line: Branch, keep_commits: int, keep_versions: int | None, when: datetime) -> int:
+def compact(
+    line: Branch,
+    keep_commits: int,
+    keep_versions: int | None,
+    when: datetime,
+    progress: Progress | None = None,
+) -> int:
     """Squash all but the last versions of a line, and of every branch of its session.
 
     A line without a ref is rewritten alone, in memory; so is one over a user's own backend, which
     can only be waited for: it follows at the next save. What is not published goes to the store
-    with it. Returns how many versions of this line were folded. Raises `ValueError` for a negative
+    with it. `progress` is told how many of the commits that stay were made anew. Returns how many versions of
+    this line were folded. Raises `ValueError` for a negative
     number, `ProtectedBranch`, and `StaleSession` when somebody else wrote the branch.
     """
     if keep_commits < 0:
@@ -269,21 +279,29 @@ def compact(line: Branch, keep_commits: int, keep_versions: int | None, when: da
     if line.ref is None or isinstance(line.database.backend, DocumentBackend):
         if line.ref is not None:
             line.database.protection.require_free("compact", line.session, line.branch)
-        _rewrite_alone(line, tip, keep_commits, keep_versions)
+        _rewrite_alone(line, tip, keep_commits, keep_versions, progress)
     else:
-        _rewrite_session(line, line.ref, tip, keep_commits, keep_versions, when)
+        _rewrite_session(line, line.ref, tip, keep_commits, keep_versions, when, progress)
     return line.baseline - before
 
 
-def _rewrite_alone(line: Branch, tip: Oid, keep_commits: int, keep_versions: int | None) -> None:
+def _rewrite_alone(
+    line: Branch, tip: Oid, keep_commits: int, keep_versions: int | None, progress: Progress | None
+) -> None:
     graph = ChangeGraph(line.objects, [tip])
     choice = choose(graph, [tip], [], keep_commits)
-    done = rewrite(line.objects, graph, choice, keep_versions)
+    done = rewrite(line.objects, graph, choice, keep_versions, progress)
     line.stand_on(done.of(tip), line.published)
 
 
 def _rewrite_session(
-    line: Branch, own: str, tip: Oid, keep_commits: int, keep_versions: int | None, when: datetime
+    line: Branch,
+    own: str,
+    tip: Oid,
+    keep_commits: int,
+    keep_versions: int | None,
+    when: datetime,
+    progress: Progress | None,
 ) -> None:
     database = line.database
     line.ledger.write()
@@ -296,7 +314,7 @@ def _rewrite_session(
         staged = line.objects.copy()
         graph = ChangeGraph(staged, [*refs.branches.values(), *refs.targets.values()])
         choice = choose(graph, refs.branches.values(), refs.targets.values(), keep_commits)
-        done = rewrite(staged, graph, choice, keep_versions)
+        done = rewrite(staged, graph, choice, keep_versions, progress)
         moves = _moves(staged, line, own, refs, done.commits)
         if not moves:
             return

@@ -447,10 +447,10 @@ def compact(
 
     async def work(database: Database) -> dict[str, Any]:
         head = await _branch(database, rev, session, None)
-        with progress("compacting"):
+        with progress("compacting", "commits") as told:
             if head.branch == MAIN:
                 opened = await SessionStore(database).open(head.session)
-                folded = opened.context.compact(keep_commits=keep, keep_versions=keep_versions)
+                folded = opened.context.compact(keep_commits=keep, keep_versions=keep_versions, progress=told)
                 await opened.save()
                 context = opened.context
             else:
@@ -459,7 +459,7 @@ def compact(
                 if found is None:
                     raise UnknownRevision(f"{head.name} was deleted just now")
                 context = found
-                folded = context.compact(keep_commits=keep, keep_versions=keep_versions)
+                folded = context.compact(keep_commits=keep, keep_versions=keep_versions, progress=told)
                 await branches.save_branch(context, session_id=head.session, name=head.branch)
         return {
             "session": head.session,

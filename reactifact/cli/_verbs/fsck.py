@@ -11,6 +11,7 @@ import click
 from ..._store._history.revset import find_head
 from ..._store.names import plain
 from ...replay.fsck import check_store, repair
+from .._shared.terminal import progress
 from ..common import (
     backend_option,
     branch_options,
@@ -67,7 +68,9 @@ def fsck(
             said = [f"{head.name}: bookkeeping made anew, {short(done.before)} -> {short(done.after)}"]
             is_faulty = False
         else:
-            reports = check_store(database, None if session is None else [session])
+            with progress("checking", "commits") as told:
+                chosen = None if session is None else [session]
+                reports = check_store(database, chosen, progress=told)
             document = {"sessions": [asdict(report) for report in reports]}
             said = [f"{report}" for report in reports]
             is_faulty = not all(report.ok for report in reports)

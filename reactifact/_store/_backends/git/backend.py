@@ -29,7 +29,14 @@ from ..kv import ObjectKVBackend
 from ..locks import FileLock, LockFolder, LockQueue
 from .moves import MovesWatch, note_moved
 from .pack import build_pack, read_loose
-from .pack_folder import TRIGGER, CheckedIndexes, PackFolder, PackMerger, borrowed_folders
+from .pack_folder import (
+    TRIGGER,
+    CheckedIndexes,
+    PackFolder,
+    PackMerger,
+    borrowed_folders,
+    object_count,
+)
 from .packed_refs import GitLocks
 from .refs import Head, RefFolder
 from .repository import is_unmade, open_repository, require_settled, settle
@@ -283,6 +290,11 @@ class GitBackend:
 
     def _loose_folders(self) -> set[str]:
         return {name for name in os.listdir(self._objects_path) if len(name) == 2}
+
+    def object_count(self) -> int:
+        """Return how many objects the packs and loose files of this repository hold."""
+        with os_errors(self.location, "counting the objects of"):
+            return object_count(f"{self.repository.path}objects")
 
     def refs(self, prefix: str = "refs/") -> dict[str, Oid]:
         """Return the refs whose full name starts with `prefix`, in order of name.

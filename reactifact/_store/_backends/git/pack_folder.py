@@ -168,6 +168,8 @@ MULTI_PACK_INDEX = "multi-pack-index"
 _OURS = re.compile(r"(pack-[0-9a-f]{40})\.(?:keep|keep\.new|pack\.new|idx\.new)")
 _PACK_MODE = 0o444
 _ALTERNATES_DEPTH = 5
+_FANOUT_BYTES = 1024
+"""The table of counts at the beginning of an index, after its header where it has one."""
 
 _Stamp = tuple[int, int, int]
 """By which a file is known again: inode, time and size."""
@@ -406,6 +408,19 @@ def borrowed_folders(objects: str, depth: int = _ALTERNATES_DEPTH) -> Iterator[s
                 yield f"{other}/pack"
             if depth:
                 yield from borrowed_folders(other, depth - 1)
+
+
+def object_count(objects: str) -> int:
+    """Return how many objects the packs and the loose files of an objects folder hold."""
+    count = 0
+    for name in os.listdir(f"{objects}/pack"):
+        if name.endswith(".idx"):
+            with suppress(FileNotFoundError), open(f"{objects}/pack/{name}", "rb") as file:
+                head = file.read(_FANOUT_BYTES + 8)
+                end = _FANOUT_BYTES + (8 if head.startswith(b"\xfftOc") else 0)
+                count += int.from_bytes(head[end - 4 : end])
+    loose = [name for name in os.listdir(objects) if len(name) == 2]
+    return count + sum(len(os.listdir(f"{objects}/{name}")) for name in loose)
 
 
 def _damaged(path: str, error: ValueError) -> DamagedIndex:

@@ -15,7 +15,16 @@ from ....errors import Contention, DamagedRef, StoreError
 from ....threads import in_thread
 from ...names import encode_name
 from ...objects import GitObject, Kind, Oid, inflate, object_id, references, require_size
-from ...protocol import Durability, HeldLock, Pruned, RefScan, check_durability, check_oid, taken
+from ...protocol import (
+    Durability,
+    HeldLock,
+    Progress,
+    Pruned,
+    RefScan,
+    check_durability,
+    check_oid,
+    taken,
+)
 from ..kv import AppendBackend
 from ..locks import LockQueue
 
@@ -186,8 +195,12 @@ class HeldTables(ABC):
         """Remove objects, and count this prune; return the bytes of their rows."""
 
 
-def reach(read: Read, starts: Iterable[Oid], known: set[Oid]) -> None:
+def reach(
+    read: Read, starts: Iterable[Oid], known: set[Oid], walked: Callable[[], None] = lambda: None
+) -> None:
     """Add all that some objects reach, and they themselves, to what is known; blobs are not read.
+
+    `walked` is called after each read.
 
     What is known is taken to be there with all it reaches. Read level by level. Raises as `read` does.
     """
@@ -200,6 +213,7 @@ def reach(read: Read, starts: Iterable[Oid], known: set[Oid]) -> None:
                 for oid, is_blob in references(item):
                     if oid not in known:
                         (known if is_blob else below).add(oid)
+            walked()
         level = below - known
 
 
@@ -313,7 +327,13 @@ class SQLBackend(AppendBackend):
 
     # -- pruning -------------------------------------------------------------------------------
 
-    def prune(self, *, grace: float = 3600.0, rewrite: bool = False) -> Pruned:
+    def object_count(self) -> int:
+        """Return how many objects are stored."""
+        return len(self._stored())
+
+    def prune(
+        self, *, grace: float = 3600.0, rewrite: bool = False, progress: Progress | None = None
+    ) -> Pruned:
         """Remove the objects that no ref has reached for `grace` seconds; call it in a worker thread.
 
         What no ref reaches is what deleted branches and sessions, compactions, undone and checked-out
@@ -324,7 +344,8 @@ class SQLBackend(AppendBackend):
         Readers go on meanwhile. Writers wait only while it decides and removes, not while it walks; they
         lose nothing. Killed, it has removed nothing. With `rewrite` the tables are written anew
         afterwards: the space goes back to the file system, and no byte of a removed row is left in them;
-        that keeps others out for as long as it takes to copy the store.
+        that keeps others out for as long as it takes to copy the store. `progress` is told how many of the
+        objects were found to be reached, of all there are.
 
         Raises `ValueError` for a negative `grace`, `SessionBusy` while another prune is at it, `StoreError`
         when the store is damaged: then nothing is removed.
@@ -334,7 +355,12 @@ class SQLBackend(AppendBackend):
         with self.lock(_PRUNE_LOCK):
             listed = self._stored()
             reached: Oids = set()
-            reach(self.read_many, self.refs("").values(), reached)
+
+            def walked() -> None:
+                if progress is not None:
+                    progress(min(len(reached), len(listed)), len(listed))
+
+            reach(self.read_many, self.refs("").values(), reached, walked)
             self._step("walked")
 
             def decide(tables: HeldTables) -> Pruned:
