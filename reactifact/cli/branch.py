@@ -13,9 +13,11 @@ import anyio
 import click
 
 from .._context.context import Context
-from .._store._history.revset import find_head
+from .._store._history.revset import Head, find_head, readable_heads
 from .._store.branch import MAIN
+from .._store.commits import read_record
 from .._store.names import plain
+from .._store.object_db import Database
 from ..branching import BranchStore
 from ..errors import ReactifactError, StoreError
 from ..threads import in_thread
@@ -35,6 +37,7 @@ NOT_DONE = 1
 VERBS = ("list", "save", "rename", "merge", "undo", "redo", "revert")
 
 Work = Callable[[BranchStore], Awaitable[list[str]]]
+"""Does it, and returns what is printed for people."""
 
 
 class MissingBranch(StoreError, LookupError):
@@ -89,22 +92,57 @@ def branch(
     conflict.
 
     \b
-    --json: {what, session, verb, lines: [text]}
-    lines: what is printed for people, a branch or a sentence each.
+    --json: {what, session, verb, branches, branch, commit, version, changed}
+    branches: those beside main, afterwards; branch: the one that is written,
+    null for list; commit, version: what it stands on; changed: whether it moved.
     """
     find_models(models)
     work = _work(verb, session, name, into, source, saved_as)
+    target = _target(verb, name, into, saved_as)
     try:
         with stored_at(path, backend, read_only=verb == "list") as database:
+            before = _stands(database, session, target)
             report = anyio.run(work, BranchStore(database))
+            document = anyio.run(_described, BranchStore(database), session, target, before)
     except ReactifactError as error:
         say_error(error)
         click_context.exit(NOT_DONE)
     if as_json:
-        print_json({"session": session, "verb": verb, "lines": report})
+        print_json({"verb": verb, **document})
         return
     for text in report:
         line(text)
+
+
+def _target(verb: str, name: str | None, into: str | None, saved_as: str | None) -> str | None:
+    """Return the branch that a verb writes."""
+    if verb == "list":
+        return None
+    if verb in ("merge", "revert"):
+        return saved_as or into or MAIN
+    return (saved_as if verb == "rename" else name) or MAIN
+
+
+def _stands(database: Database, session: str, branch: str | None) -> Head | None:
+    """Return where a branch stands, `None` for one that is not there."""
+    heads, _ = readable_heads(database, session)
+    return next((head for head in heads if not head.is_ledger and head.branch == branch), None)
+
+
+async def _described(
+    store: BranchStore, session: str, branch: str | None, before: Head | None
+) -> dict[str, Any]:
+    branches = await store.list_branches(session)
+    head = await in_thread(_stands, store.database, session, branch)
+    record = None if head is None else await in_thread(read_record, store.database, head.commit)
+    return {
+        "session": session,
+        "branches": branches,
+        "branch": branch,
+        "commit": None if head is None else head.commit,
+        "version": None if record is None else record.version,
+        "changed": head != before,
+    }
 
 
 def _work(

@@ -16,7 +16,17 @@ from .._store._history.adoption import Refused
 from .._store.names import plain, plain_lines
 from .._store.object_db import Database
 from ._shared.naming import Verbs
-from .common import backend_option, chosen_head, find_models, line, models_option, stored_at, to_stderr
+from .common import (
+    backend_option,
+    chosen_head,
+    find_models,
+    json_option,
+    line,
+    models_option,
+    print_json,
+    stored_at,
+    to_stderr,
+)
 
 NOT_DONE = 1
 
@@ -25,15 +35,23 @@ NOT_DONE = 1
 @click.argument("path", metavar="[STORE]")
 @click.argument("name", metavar="SESSION[/BRANCH]")
 @backend_option
-def reject(path: str, name: str, backend: str) -> None:
+@json_option
+def reject(path: str, name: str, backend: str, as_json: bool) -> None:
     """Set aside what somebody made with git, and move the branch back to the last good commit.
 
     What is set aside is kept under refs/reactifact/rejected/, and the move is in the operation log. Exit code
     2, and nothing is moved, where the branch stands on a commit that reactifact made.
+
+    \b
+    --json: {what, session, branch, commit, kept, back_to}
     """
     with stored_at(path, backend, read_only=False) as database:
         head = chosen_head(database, name, None, None)
         done = reject_tip(database, head.session, head.branch, datetime.now(UTC))
+    if as_json:
+        names = {"session": head.session, "branch": head.branch}
+        print_json({**names, "commit": done.commit, "kept": done.kept, "back_to": done.back_to})
+        return
     line(plain(f"{head.name}: {done.commit[:12]} is kept as {done.kept}, back at {done.back_to[:12]}"))
 
 
@@ -45,12 +63,20 @@ def hooks() -> None:
 @hooks.command("install")
 @click.argument("path", metavar="[STORE]")
 @models_option
-def install(path: str, models: tuple[str, ...]) -> None:
+@json_option
+def install(path: str, models: tuple[str, ...], as_json: bool) -> None:
     """Put a pre-receive hook into STORE. It refuses a push in the words in which opening would refuse it.
 
     Types that --models does not name are checked for their form alone.
+
+    \b
+    --json: {what, hook}
     """
-    line(plain(f"installed {install_hook(path, models)}"))
+    hook = install_hook(path, models)
+    if as_json:
+        print_json({"hook": str(hook)})
+    else:
+        line(plain(f"installed {hook}"))
 
 
 @hooks.command("check")
@@ -78,13 +104,20 @@ def check(click_context: click.Context, path: str, models: tuple[str, ...]) -> N
 @click.command("git-setup", short_help="Let git merge and compare by field in a clone.")
 @click.argument("folder", metavar="CLONE", default=".")
 @models_option
-def git_setup(folder: str, models: tuple[str, ...]) -> None:
+@json_option
+def git_setup(folder: str, models: tuple[str, ...], as_json: bool) -> None:
     """Set up CLONE (by default this folder) so that git merges and compares our files by field.
 
     It writes the merge driver and the diff driver into the clone's own settings. Of modules that --models
     names the merge functions are used; other types are merged field by field.
+
+    \b
+    --json: {what, clone}
     """
     set_up_clone(folder, models)
+    if as_json:
+        print_json({"clone": folder})
+        return
     line(plain(f"{folder}: git merges and compares artifacts and relations by field now"))
 
 

@@ -46,7 +46,7 @@ def questions(store: str, session: str | None, everything: bool, as_json: bool) 
     answers that it takes. `reactifact answer` answers one.
 
     \b
-    --json: {questions: [{session, branch, id, question, kind, status, asked_at, notes, answer,
+    --json: {what, questions: [{session, branch, id, question, kind, status, asked_at, notes, answer,
       answer_type, answer_schema, options, deadline, asked_by}], damaged: [{ref, session, branch, error}]}
     """
     now = datetime.now(UTC)
@@ -92,6 +92,7 @@ def _row(one: AskedQuestion, now: datetime) -> list[Cell | str]:
 @click.option("--change", is_flag=True, help="Change an answer that was given already.")
 @click.option("--wait", type=float, default=10.0, show_default=True, help="Seconds to wait for a turn's end.")
 @models_option
+@json_option
 @click.pass_context
 def answer(
     click_context: click.Context,
@@ -104,6 +105,7 @@ def answer(
     change: bool,
     wait: float,
     models: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Answer the question ID with ANSWER, which is JSON, or with one of its options.
 
@@ -111,6 +113,10 @@ def answer(
     --models (a question without a model takes any JSON, or text that is none). Who waits for the answer is
     woken by the next turn of the session. Exit code 1, and nothing is written, for an answer that is not
     what was asked for, one that is late, a second one, and an id that is not there.
+
+    \b
+    --json: {what, session, branch, id, question, kind, status, asked_at, notes, answer, answer_type,
+      answer_schema, options, deadline, asked_by}
     """
     if (answer is None) == (label is None):
         raise click.UsageError("give the answer once: as ANSWER, or with --option LABEL")
@@ -123,6 +129,9 @@ def answer(
     except (AnswerConflict, AnswerInvalid, QuestionExpired, UnknownQuestion) as error:
         say_error(error)
         click_context.exit(NOT_TAKEN)
+    if as_json:
+        print_json(done.to_dict())
+        return
     said = one_line(json.dumps(done.answer))
     line(f"answered {plain(done.id)} of {plain(done.session)}/{plain(done.branch)}: {said}")
 

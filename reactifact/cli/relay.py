@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import anyio
@@ -88,7 +88,7 @@ def relay(
     --once something failed or could not be read.
 
     \b
-    --json, at the end: {tried, delivered, failed, parked, skipped, waiting, waiting_failed,
+    --json: {what, tried, delivered, failed, parked, skipped, waiting, waiting_failed,
       waiting_parked, oldest_waiting, errors: [{session, branch, error}]}
     """
     deliver = load_attribute(dispatcher, "a dispatcher: a function of a context and an action")
@@ -147,13 +147,23 @@ async def _relay(database: Database, deliver: Callable[..., Any], options: dict[
 @click.option("--parked", is_flag=True, help="All that are parked.")
 @click.option("--failed", is_flag=True, help="All that failed.")
 @click.option("--events", is_flag=True, help="All events on which an agent failed too often.")
+@json_option
 def retry(
-    store: str, session: str, actions: tuple[str, ...], parked: bool, failed: bool, events: bool
+    store: str,
+    session: str,
+    actions: tuple[str, ...],
+    parked: bool,
+    failed: bool,
+    events: bool,
+    as_json: bool,
 ) -> None:
     """Re-arm actions of SESSION, by id or key, or all that are parked or failed; or parked events.
 
     Their attempts stay counted, and a relay begins its schedule anew. The exit code is 1 where an ACTION is
     not one that failed or is parked; the others are re-armed all the same.
+
+    \b
+    --json: {what, session, actions: [id], events: {branch: count}, missing: [text]}
     """
     if not actions and not parked and not failed and not events:
         raise click.UsageError("name an ACTION, or pass --parked, --failed or --events")
@@ -166,15 +176,22 @@ def retry(
         tried = anyio.run(rearm_events, database, session, branches) if events else {}
     finally:
         database.backend.close()
-    for action_id in armed:
-        line(f"re-armed {plain(action_id)}")
-    for branch, count in tried.items():
-        line(f"re-armed {counted(count, 'event')} of {plain(branch)}")
     missing = [name for name in actions if name not in armed and f"action:{name}" not in armed]
+    if as_json:
+        print_json({"session": session, "actions": list(armed), "events": dict(tried), "missing": missing})
+    else:
+        _say_armed(armed, tried)
     for name in missing:
         to_stderr(f"{plain(name)} is not an action of {plain(session)} that failed or is parked")
-    if not armed and not tried and not missing:
+    if not armed and not tried and not missing and not as_json:
         line("nothing to re-arm")
     fail_for(broken)
     if missing:
         raise click.exceptions.Exit(1)
+
+
+def _say_armed(actions: Iterable[str], events: Mapping[str, int]) -> None:
+    for action_id in actions:
+        line(f"re-armed {plain(action_id)}")
+    for branch, count in events.items():
+        line(f"re-armed {counted(count, 'event')} of {plain(branch)}")

@@ -66,7 +66,7 @@ def sessions(store: str, as_json: bool) -> None:
     aliases=). Events that an agent failed on too often are named with it; `retry --events` re-arms them.
 
     \b
-    --json: {sessions: [{session, version, last_commit, pending, failed,
+    --json: {what, sessions: [{session, version, last_commit, pending, failed,
       branches: [{branch, commit, version, last_commit, pending, failed, waiting,
         parked: [{artifact, agent, failures, error}]}]}],
       damaged: [{ref, session, branch, error}], others: [{ref, commit, why}]}
@@ -217,7 +217,7 @@ def outbox(
     as sent; what a branch waits for is sent by the next drain, perhaps for the second time.
 
     \b
-    --json: {damaged: [{ref, session, branch, error}], outboxes: [{session, branch, oldest_pending_age,
+    --json: {what, damaged: [{ref, session, branch, error}], outboxes: [{session, branch, oldest_pending_age,
       counts: {pending, failed, parked, dispatched, simulated},
       pending: [ACTION], failed: [ACTION], parked: [ACTION]}]}
     ACTION: {id, key, kind, status, planned_at, age, attempts, error,

@@ -295,7 +295,8 @@ def show(
     commit of the same name. Without a name it is the newest commit. Ids of commits are those of git.
 
     \b
-    --json of a commit: {what: "commit", the keys of log, message, ledger,
+    --json of a commit: {what: "commit", the keys of log but heads and tags,
+      message, ledger,
       operations: [{type, artifact_id, data_type, version, data} or
                    {type, artifact_id, relation, target_id}],
       reads: [{artifact_id, version}], listings: [{type, change}],

@@ -52,7 +52,7 @@ def sync(
 
     \b
     Exit codes: 0 all came together, 1 a conflict is left, 2 something else
-    --json: {remote, attempts, made, forwarded, merged, heard, pushed,
+    --json: {what, remote, attempts, made, forwarded, merged, heard, pushed,
       conflicts: [{session, branch, theirs, details}],
       failed: [{session, branch, error}], leases: {session: end}}
     """

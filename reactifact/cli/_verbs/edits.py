@@ -200,9 +200,10 @@ def merge(
 
     \b
     --json: {what, into, commit: null or an id, version, preview: null or
-      {adopted, combined, deleted, linked, unlinked, conflicts}}
-    commit is null where there was nothing to take over, and for --preview. In
-    a conflict: {what, commit: null, version: null, conflicts: [text]}.
+      {adopted, combined, deleted, linked, unlinked, conflicts},
+      conflicts: [text]}
+    commit is null where there was nothing to take over, for --preview and in
+    a conflict; into is null in a conflict.
     """
     find_models(models)
     if source is None:
@@ -239,12 +240,14 @@ def merge(
         done = _done(store, work)
     except MergeConflict as error:
         if as_json:
-            print_json({"commit": None, "version": None, "conflicts": error.conflicts})
+            nothing = dict.fromkeys(("into", "commit", "version", "preview"))
+            print_json({**nothing, "conflicts": error.conflicts})
         say_error(error)
         click_context.exit(CONFLICT)
     found: MergePreview | None = done.pop("preview")
     if as_json:
-        print_json({**done, "preview": None if found is None else _preview(found)})
+        previewed = None if found is None else _preview(found)
+        print_json({**done, "preview": previewed, "conflicts": []})
     elif found is not None:
         for text in str(found).splitlines():
             line(text)
