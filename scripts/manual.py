@@ -8,11 +8,14 @@ copied as Markdown into a folder, with an `llms.txt` that lists them.
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
 import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
+from typing import TypeVar
 
 import click
 
@@ -80,7 +83,57 @@ def errors_tree() -> str:
     return "\n".join(lines) + "\n"
 
 
-PARTS: dict[str, Callable[[], str]] = {"verbs": verbs_table, "errors": errors_tree}
+_LEFT_OUT = ("cli", "integrations", "ui", "otel", "errors", "threads")
+
+
+def public_modules() -> Iterator[ModuleType]:
+    """Yield `reactifact` and the modules below it that people import from, without those of extras."""
+    yield reactifact
+    for found in pkgutil.iter_modules(reactifact.__path__):
+        if found.name[0] != "_" and found.name not in _LEFT_OUT:
+            yield importlib.import_module(f"reactifact.{found.name}")
+
+
+def public_names() -> dict[str, tuple[str, object]]:
+    """Return each public name with the module to import it from, and what it is; errors have their own page."""
+    found: dict[str, tuple[str, object]] = {}
+    for module in public_modules():
+        values = vars(module)
+        own = [
+            name
+            for name, value in values.items()
+            if name[0] != "_" and getattr(value, "__module__", "") == module.__name__
+        ]
+        for name in getattr(module, "__all__", own):
+            value = getattr(module, name)
+            is_error = isinstance(value, type) and issubclass(value, Exception)
+            if not isinstance(value, ModuleType | TypeVar) and not is_error:
+                found.setdefault(name, (module.__name__, value))
+    return found
+
+
+def names_table() -> str:
+    """Return the table of all public names: where they are imported from, and what they are."""
+    rows = ["| name | import from | what it is |", "| --- | --- | --- |"]
+    for name, (module, value) in sorted(public_names().items(), key=lambda item: item[0].lower()):
+        rows.append(f"| `{name}` | `{module}` | {_escaped(_meaning(value))} |")
+    return "\n".join(rows) + "\n"
+
+
+def _meaning(value: object) -> str:
+    """Return the first sentence of what a class or a function says of itself."""
+    if not isinstance(value, type) and not inspect.isroutine(value):
+        return "a constant, or a name for a type"
+    text = " ".join((inspect.getdoc(value) or "").partition("\n\n")[0].split())
+    assert text, f"{value} says nothing of itself"
+    return re.split(r"(?<=\.) ", text)[0]
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "verbs": verbs_table,
+    "errors": errors_tree,
+    "names": names_table,
+}
 
 
 def brought_up_to_date(text: str) -> str:

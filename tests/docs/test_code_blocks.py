@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import json
+import operator
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -12,11 +15,14 @@ from functools import partial
 from inspect import CO_COROUTINE
 from pathlib import Path
 from types import CodeType, SimpleNamespace
-from typing import Any, ClassVar, TypedDict
+from typing import Annotated, Any, ClassVar, TypedDict
 
 import httpx
 import pytest
+from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, StateGraph
+from langgraph.types import Command, interrupt
+from openai import AsyncOpenAI
 from pydantic import BaseModel
 from pydantic_ai.models.test import TestModel
 from support import Note, Order, Outside, Receipt, notifier
@@ -37,6 +43,7 @@ from reactifact import (
 )
 from reactifact.branching import BranchStore
 from reactifact.checkpoints import InMemoryKVBackend
+from reactifact.integrations.langgraph import ReactifactSaver
 from reactifact.replay import ReplayMiss
 from reactifact.types import TypeNotFoundError, limit_imports, resolve
 
@@ -70,6 +77,7 @@ class MyBackend(SQLiteKVBackend):
 """
 
 PROGRAMS = (
+    ("deploy.md", "async def work(", "ann 1\none mail\n"),
     ("durable-steps.md", 'session_save_policy="per_step"', "20\n"),
     (
         "guard-rails.md",
@@ -79,6 +87,12 @@ PROGRAMS = (
         "not authorized: delete Letter 'l1' by 'ann': ann deletes nothing\n"
         "{'text': 'my key is [key]'}\n",
     ),
+    (
+        "large.md",
+        "class Book(",
+        "reads Leaves\nreads Water\nreads Water\n['Leaves and more', 'Hot water']\n",
+    ),
+    ("large.md", "class Attachment(", "20 b'not really a picture'\n"),
     ("people.md", "call.ask(Approval", "Refund 900 cents? open\n['action:refund:r1']\n"),
 )
 """Page, a text of a block that is a whole program, and what it prints."""
@@ -95,6 +109,11 @@ CASES = (
     ("branching.md", "register_type(Post"),
     ("langgraph.md", "builder.compile("),
     ("fan-out.md", "GATHER.gathered(call)"),
+    ("model-sdk.md", "class OpenAIModel("),
+    ("model-sdk.md", "async def first_verdict("),
+    ("model-sdk.md", "first_verdict(FakeLLM("),
+    ("moving.md", "def copy_threads("),
+    ("moving.md", "async def take_over("),
     ("observability.md", "astream(lifecycle=True)"),
     ("observability.md", "get_tracer("),
     ("pruning.md", "store.prune(grace=0)  # at once"),
@@ -347,6 +366,86 @@ async def test_a_graph_is_compiled_over_a_store(tmp_path: Path, monkeypatch: pyt
     builder.add_edge(START, "look")
     await run("langgraph.md", "builder.compile(", builder=builder)
     assert await SessionStore("threads.git").list_sessions() == ["trip-1"]
+
+
+# -- moving.md -----------------------------------------------------------------------------------
+
+
+class Asked(TypedDict, total=False):
+    wish: str
+    answers: Annotated[list[str], operator.add]
+
+
+@pytest.mark.filterwarnings("ignore:artifacts of shop")
+@pytest.mark.anyio
+async def test_threads_of_another_saver_are_taken_over(tmp_path: Path) -> None:
+    builder = StateGraph(Asked)
+    builder.add_node("ask", lambda state: {"answers": [str(interrupt("Go?"))]})
+    builder.add_edge(START, "ask")
+    old = InMemorySaver()
+    config: Any = {"configurable": {"thread_id": "trip-1"}}
+    before = builder.compile(checkpointer=old)
+    before.invoke({"wish": "Lyon"}, config)
+    before.invoke(Command(resume="no"), config)
+    before.invoke({"wish": "Nice"}, config)
+    with ReactifactSaver(tmp_path / "threads.git") as new:
+        names = await run("moving.md", "def copy_threads(")
+        assert names["copy_threads"](old, new) == len(list(old.list(None)))
+        after = builder.compile(checkpointer=new)
+
+        def steps(graph: Any) -> list[tuple[str, str, Any]]:
+            history = list(graph.get_state_history(config))
+            return [
+                (one.config["configurable"]["checkpoint_id"], str(one.next), one.values) for one in history
+            ]
+
+        assert steps(after) == steps(before)
+        assert after.get_state(config).interrupts == before.get_state(config).interrupts
+        assert after.invoke(Command(resume="yes"), config)["answers"] == ["no", "yes"]
+        values = after.get_state(config).values
+    store = SessionStore(tmp_path / "shop.git")
+    taken = await run("moving.md", "async def take_over(")
+    await taken["take_over"](values, "trip-1", store)
+    wish = (await store.open("trip-1")).context.get("wish")
+    assert wish is not None
+    assert wish.data.text == "Nice"
+    await store.aclose()
+
+
+# -- model-sdk.md --------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:artifacts of shop")  # classes of a block stand in no module
+@pytest.mark.anyio
+async def test_a_vendors_sdk_is_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked: list[dict[str, Any]] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(json.loads(request.content))
+        message = {"role": "assistant", "content": '{"is_kind": false}'}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        usage = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
+        document = {"id": "c", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice]}
+        return httpx.Response(200, json={**document, "usage": usage})
+
+    client = AsyncOpenAI(api_key="-", http_client=httpx.AsyncClient(transport=httpx.MockTransport(answer)))
+    names = await run("model-sdk.md", "class OpenAIModel(")
+    llm = names["OpenAIModel"](client, "m")
+    request = LLMRequest([Message.user("hi")], temperature=0.5, max_tokens=9, stop=["."], extra={"seed": 1})
+    said = await llm.complete(request)
+    assert (said.text, said.finish_reason, said.usage) == (
+        '{"is_kind": false}',
+        "stop",
+        {"prompt_tokens": 7, "completion_tokens": 3},
+    )
+    options = {name: asked[0][name] for name in ("temperature", "max_completion_tokens", "stop", "seed")}
+    assert options == {"temperature": 0.5, "max_completion_tokens": 9, "stop": ["."], "seed": 1}
+    used = await run("model-sdk.md", "async def first_verdict(", LLMProvider=names["LLMProvider"])
+    assert (await used["first_verdict"](llm)).is_kind is False
+    assert asked[1]["model"] == "m"
+    shutil.rmtree("reviews.git")
+    await run("model-sdk.md", "first_verdict(FakeLLM(", first_verdict=used["first_verdict"])
 
 
 # -- pruning.md, stores.md -----------------------------------------------------------------------

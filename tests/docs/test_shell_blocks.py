@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -81,6 +82,27 @@ def test_stores_are_moved_and_pruned(tmp_path: Path, postgres_dsn: str) -> None:
     said = run(tmp_path, re.sub(r"postgresql://\S+", f"'{postgres_dsn}'", lines)).splitlines()
     assert [line.split(": ")[1].split(",")[0] for line in said[:4]] == ["1 ref"] * 4
     assert ["0 objects removed" in line for line in said[4:]] == [True, True]
+
+
+def test_stores_are_backed_up(tmp_path: Path) -> None:
+    anyio.run(fill, str(tmp_path / "shop.git"), "shop")
+    said = run(tmp_path, block("docs/deploy.md", "backup.bundle")).splitlines()
+    assert [line.partition(": ")[0] for line in said[:2]] == ["backup.db", "backup.bundle"]
+    assert "shop" in said[2]
+    assert run(tmp_path, "reactifact sessions backup.git") == run(tmp_path, "reactifact sessions backup.db")
+
+
+def test_stores_of_the_published_package_are_imported(tmp_path: Path) -> None:
+    samples = ROOT / "tests" / "fixtures" / "published"
+    shutil.copytree(samples / "kv", tmp_path / "old-store")
+    shutil.copy(samples / "kv.db", tmp_path / "old.db")
+    shutil.copy(samples / "checkpoint.json", tmp_path / "checkpoint.json")
+    lines = block("docs/moving.md", "reactifact import old-store").splitlines()
+    assert len(lines) == 3
+    for number, line in enumerate(lines):  # each into a store of its own: the samples hold the same sessions
+        said = run(tmp_path, line.replace("state.git", f"state-{number}.git"))
+        assert " refs, " in said or " ref, " in said
+    assert "checkpoint" in run(tmp_path, "reactifact sessions state-2.git")
 
 
 def test_two_stores_are_brought_together(tmp_path: Path) -> None:

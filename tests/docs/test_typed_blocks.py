@@ -32,6 +32,7 @@ GIVEN = {
     "agents": "agents: list[Agent] = given()",
     "branches": "from reactifact import BranchStore\nbranches: BranchStore = given()",
     "builder": "builder: Any = given()",
+    "first_verdict": "async def first_verdict(llm: LLMProvider) -> Any: ...",
     "deliver": "def deliver(context: Context, action: Artifact[PendingAction]) -> None: ...",
     "post": "async def post(payload: dict[str, Any], *, idempotency_key: str) -> None: ...",
     "runtime": "runtime: Runtime = given()",

@@ -96,6 +96,18 @@ class ReactifactSaver(BaseCheckpointSaver[int]):
         self._lock = threading.Lock()
         self._encoding = Values(self.serde), self.serde
 
+    def get_next_version(self, current: int | None, channel: None) -> int:
+        """Return the version of a channel after `current`: a number, or a text in a thread that has texts.
+
+        Threads that were copied from LangGraph's own savers have texts.
+        """
+        given: Any = current
+        if not isinstance(given, str):
+            return super().get_next_version(current, channel)
+        following: Any = f"{int(given.partition('.')[0]) + 1:032}.{0:016}"
+        version: int = following
+        return version
+
     # -- one checkpoint ----------------------------------------------------------------------------
 
     def put(

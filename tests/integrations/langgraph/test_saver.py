@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langgraph.checkpoint.memory import InMemorySaver
 from langgraph_support import THREAD, put
 
 from reactifact import SessionStore
@@ -56,3 +57,11 @@ def test_namespaces_of_one_thread_share_a_branch_and_leave_the_tree_when_they_ar
         "sub:b": "b",
     }
     assert list(saver.database.backend.refs("refs/heads/")) == ["refs/heads/t/main"]
+
+
+def test_versions_go_on_in_the_form_that_a_thread_has() -> None:
+    saver = ReactifactSaver(InMemoryKVBackend())
+    assert [saver.get_next_version(one, None) for one in (None, 1, 41)] == [1, 2, 42]
+    text: Any = InMemorySaver().get_next_version(None, None)
+    following: Any = saver.get_next_version(text, None)
+    assert text < following < InMemorySaver().get_next_version(following, None)
