@@ -26,6 +26,7 @@ from ._store.branch import MAIN
 from ._store.commits import require_record
 from ._store.object_db import Database, Protection
 from ._store.protocol import Durability
+from .erasure import Erasure
 from .errors import StoreError
 from .logging import get_logger
 from .merging import MergeConflict, MergePreview, Policy
@@ -299,6 +300,29 @@ class BranchStore:
         `ReadOnlyContext`; `Context.branch` of it makes a fork that can be. Raises `UnknownRevision`.
         """
         return await in_thread(verbs.at, self.database, revision, session, resources)
+
+    async def erase(
+        self,
+        session_id: str,
+        *artifact_ids: str,
+        by: str,
+        reason: str = "",
+        fields_only: bool = False,
+        dry_run: bool = False,
+        wait: float = 30.0,
+        resources: RuntimeResources | None = None,
+    ) -> Erasure:
+        """Remove artifacts from all that the store keeps of a session: see `SessionStore.erase`."""
+        return await SessionStore(self.database).erase(
+            session_id,
+            *artifact_ids,
+            by=by,
+            reason=reason,
+            fields_only=fields_only,
+            dry_run=dry_run,
+            wait=wait,
+            resources=resources,
+        )
 
     async def sync(
         self,

@@ -89,7 +89,8 @@ class MissingObject(StoreError, LookupError):
     def __init__(self, oid: str, where: str) -> None:
         super().__init__(
             f"object {oid} is missing from {where}: the store is damaged or was cloned in part; "
-            f"run `git fsck` on it and fetch the object from a clone or a backup"
+            f"run `git fsck` on it and fetch the object from a clone or a backup. Where something was erased "
+            f"or pruned since what you hold was read, open it anew"
         )
         self.oid = oid
 
@@ -172,6 +173,22 @@ class SyncUnsupported(StoreError):
 
 class UnrelatedHistories(StoreError):
     """Two stores hold sessions of one id that began apart; nothing of them was brought together."""
+
+
+class ErasedHistory(StoreError):
+    """A history still holds what was erased from its session; nothing of it was taken in or brought away.
+
+    `session` is its id, `commit` the first commit that shows it.
+    """
+
+    def __init__(self, message: str, session: str, commit: str) -> None:
+        super().__init__(message)
+        self.session = session
+        self.commit = commit
+
+
+class ErasureRefused(StoreError):
+    """What was to be erased cannot be, as it was asked for; nothing was changed."""
 
 
 class LeaseHeld(StoreError):

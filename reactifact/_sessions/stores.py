@@ -18,6 +18,7 @@ from .._store._backends.kv import KVBackend
 from .._store._history.oplog import forget, kept_refs, operations_ref
 from .._store._history.rebase import settle_fork
 from .._store._history.revset import DAMAGE, head_at
+from .._store._history.tombstones import ERASING
 from .._store.branch import MAIN, Branch, stored_ref
 from .._store.commits import own_record
 from .._store.graph import first_parents, is_ancestor
@@ -73,7 +74,7 @@ def open_database(
     if isinstance(store, Database):
         return store
     if isinstance(store, ObjectBackend):
-        return Database(store)
+        return _finished(Database(store))
     if isinstance(store, KVBackend):
         from .._store._backends.document import DocumentBackend
 
@@ -85,7 +86,17 @@ def open_database(
     path = os.fspath(store) if is_dsn(store) else checked_path(store)
     if not path:
         raise NotAStore("an empty text does not name a store: give a path or a DSN")
-    return Database(_kind_of(path)(path, durability=durability, create=create, read_only=read_only))
+    database = Database(_kind_of(path)(path, durability=durability, create=create, read_only=read_only))
+    return database if read_only else _finished(database)
+
+
+def _finished(database: Database) -> Database:
+    """Return a database in which no erasure is left half done by somebody who was killed over it."""
+    if scan_refs(database.backend, ERASING).refs:
+        from .erase import finish
+
+        finish(database)
+    return database
 
 
 def _kind_of(path: StoreLike) -> Any:

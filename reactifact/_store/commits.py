@@ -492,9 +492,15 @@ def _sentence(record: CommitRecord, phrases: Sequence[str]) -> str:
 
 
 def _phrases(record: CommitRecord) -> list[str]:
-    """Return what a commit did, in words; last the intents that it takes from the outbox as delivered."""
+    """Return what a commit did, in words; last the intents that it takes from the outbox, and what went."""
     delivered = [f"delivered {safe_text(_short(str(key)))}" for key in record.details.get("delivered", ())]
-    return [_phrase(op) for op in record.operations] + delivered
+    erased = [f"erased {_class(one['type'])}{one['token']}" for one in record.details.get("erased", ())]
+    return [_phrase(op) for op in record.operations] + delivered + erased
+
+
+def _class(type_id: str) -> str:
+    name = safe_text(type_id.rpartition(".")[2])
+    return f"{name} " if name else ""
 
 
 def _cut(text: str) -> tuple[str, bool]:
@@ -558,6 +564,11 @@ def trailers_of(record: CommitRecord) -> list[tuple[str, str]]:
         ("Trigger", cause),
         ("Run", record.run_id),
     ]
+
+
+def commit_message(record: CommitRecord, note: str = "") -> str:
+    """Return the message of a record, with a paragraph more below its subject where there is a note."""
+    return with_note(_message(record), note) if note else _message(record)
 
 
 def with_note(message: str, note: str) -> str:

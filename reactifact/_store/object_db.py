@@ -311,6 +311,14 @@ class Database:
         for oid, tree in (trees or {}).items():
             self._keep_tree(oid, tree)
 
+    def forget(self) -> None:
+        """Forget all that is kept at hand: some of it may have been removed from the store."""
+        with self._lock:
+            self._raw.clear()
+            self._raw_bytes = 0
+            self._trees.clear()
+            self.made = Derived()
+
     def _fetch(self, oids: list[Oid]) -> dict[Oid, GitObject]:
         made = self.made.objects
         if not made:

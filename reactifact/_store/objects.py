@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from operator import itemgetter
 from typing import Literal, NamedTuple
 
@@ -31,6 +32,7 @@ _SECONDS = re.compile(r"-?[0-9]{1,15}")  # git itself takes anything else for 0
 _SUBMODULE_MODE = 0o160000
 _LINE = itemgetter(1)
 _JOINED = 64 * 1024  # bytes that are hashed in one call, at the price of a copy
+_READ_AT_ONCE = 1000
 _OVERHEAD = 400  # bytes that an object takes beyond its content: its id, its place, Python's headers
 
 
@@ -205,6 +207,30 @@ def references(item: GitObject) -> list[tuple[Oid, bool]]:
         entries = parse_tree(item.data).values()
         return [(oid, mode != TREE_MODE) for mode, oid in entries if mode != _SUBMODULE_MODE]
     return [(tag_target(item.data), False)] if item.kind == "tag" else []
+
+
+def reach(
+    read: Callable[[list[Oid]], Mapping[Oid, GitObject]],
+    starts: Iterable[Oid],
+    known: set[Oid],
+    walked: Callable[[], None] = lambda: None,
+) -> None:
+    """Add all that some objects reach, and they themselves, to what is known; blobs are not read.
+
+    `walked` is called after each read. What is known is taken to be there with all it reaches. Read level by level. Raises as `read` does.
+    """
+    level = set(starts) - known
+    while level:
+        known |= level
+        below: set[Oid] = set()
+        waiting = iter(level)
+        while batch := list(islice(waiting, _READ_AT_ONCE)):
+            for item in read(batch).values():
+                for oid, is_blob in references(item):
+                    if oid not in known:
+                        (known if is_blob else below).add(oid)
+            walked()
+        level = below - known
 
 
 def tag_target(data: bytes) -> Oid:

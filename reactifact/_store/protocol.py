@@ -263,6 +263,22 @@ class Prunable(Protocol):
         ...
 
 
+@runtime_checkable
+class Collectable(Protocol):
+    """A backend that can remove what no ref reaches so that no byte of it is left in its files."""
+
+    def require_collectable(self) -> None:
+        """Raise `StoreError` where bytes would stay in a place that this store does not own."""
+        ...
+
+    def collect(self) -> None:
+        """Remove every object that no ref reaches, at once and for good. Raises `StoreError`.
+
+        What rests on such an object and is not saved yet is lost, as with a prune without grace.
+        """
+        ...
+
+
 # -- what every backend refuses alike --
 
 

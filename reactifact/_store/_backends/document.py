@@ -238,6 +238,19 @@ class DocumentBackend:
                 if own:
                     self._save(name, own)
 
+    def require_collectable(self) -> None:
+        """Do nothing: all of a session stands in its document."""
+
+    def collect(self) -> None:
+        """Write every document anew with what its refs reach, and nothing else."""
+        with self._writing:
+            kept: set[Oid] = set()
+            for name in self._stored():
+                self._read(name)
+                self._save(name, {}, anew=True)
+                kept |= self._sessions[name].objects.keys()
+            self._objects = {oid: item for oid, item in self._objects.items() if oid in kept}
+
     def queue(self, name: str) -> LockQueue:
         """Return the queue of those who wait for a named lock."""
         return self._locks.queue(name)
@@ -273,11 +286,11 @@ class DocumentBackend:
                 self._objects[oid] = decode_object(oid, text, where)
         self._sessions[name] = session
 
-    def _save(self, name: str, changes: Mapping[str, Oid | None]) -> None:
+    def _save(self, name: str, changes: Mapping[str, Oid | None], *, anew: bool = False) -> None:
         old = self._sessions[name]
         moved = {ref: changes.get(ref, old.refs.get(ref)) for ref in {**old.refs, **changes}}
         refs = {ref: oid for ref, oid in moved.items() if oid is not None}
-        is_smaller = refs.keys() < old.refs.keys()
+        is_smaller = anew or refs.keys() < old.refs.keys()
         known = {} if is_smaller else old.objects  # what a deleted branch alone held goes with it
         more = reach(Database(self), refs.values() if is_smaller else _new(changes), known)
         texts = {oid: old.objects.get(oid) or encode_object(item) for oid, item in more.items()}

@@ -20,7 +20,7 @@ from ...errors import Contention, MissingObject
 from ...threads import in_thread
 from ..canonical import refusing_damage
 from ..names import encode_name
-from ..objects import GitObject, Oid, object_id
+from ..objects import GitObject, Oid, object_id, reach
 from ..protocol import (
     ObjectBackend,
     RefUpdate,
@@ -170,6 +170,16 @@ class MemoryBackend:
             self._objects.update(objects)
             for name, oid in changes.items():
                 self._set(name, oid)
+
+    def require_collectable(self) -> None:
+        """Do nothing: all that the store holds stands in its dictionaries."""
+
+    def collect(self) -> None:
+        """Remove every object that no ref reaches."""
+        with self._mutex:
+            kept: set[Oid] = set()
+            reach(self.read_many, self._refs.values(), kept)
+            self._objects = {oid: item for oid, item in self._objects.items() if oid in kept}
 
     def queue(self, name: str) -> LockQueue:
         """Return the queue of those who wait for a named lock."""

@@ -395,14 +395,14 @@ def _moves(
             text = staged.read(oid).data
             new = staged.put("tag", text.replace(target.encode(), new.encode(), 1))
         moves.append(RefUpdate(name, oid, new))
-    moves += _notes(staged, commits)
+    moves += moved_notes(staged, commits)
     tip = refs.branches[own]
     if commits.get(tip, tip) != line.published:
         moves.append(RefUpdate(own, line.published, commits.get(tip, tip)))
     return moves
 
 
-def _notes(staged: Staging, commits: Mapping[Oid, Oid]) -> Iterable[RefUpdate]:
+def moved_notes(staged: Staging, commits: Mapping[Oid, Oid]) -> Iterable[RefUpdate]:
     """Stage the notes on commits that were rewritten under their new ids."""
     for ref, oid in staged.database.backend.refs(_NOTES).items():
         if staged.read(oid).kind != "commit":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,6 +28,7 @@ from ...protocol import (
 from ..files import checked_path, make_folders, os_errors, remove
 from ..kv import ObjectKVBackend
 from ..locks import FileLock, LockFolder, LockQueue
+from .collect import Collector
 from .moves import MovesWatch, note_moved
 from .pack import build_pack, read_loose
 from .pack_folder import (
@@ -90,6 +92,8 @@ the event loop wait longer for its turn. Writing and syncing them goes on side b
 
 _LIBGIT2_ERRORS = (pygit2.GitError, ValueError, BufferError, MemoryError, OSError)
 """What pygit2 raises for an object that it cannot read, by what libgit2 met."""
+
+_SWEEP_WAIT = 10.0  # seconds
 
 _KINDS: dict[int, Kind] = {
     ObjectType.COMMIT: "commit",
@@ -426,6 +430,42 @@ class GitBackend:
             self._count_packs()
         self._reopen()
         return had
+
+    def require_collectable(self) -> None:
+        """Refuse a repository that borrows objects from another one. Raises `StoreError`."""
+        if self._is_there():
+            self._collector().require_own()
+
+    def collect(self) -> None:
+        """Remove every object that no ref reaches, for good, with git's reflogs; call it in a worker thread.
+
+        Other writers go on meanwhile. Raises `StoreBusy` and `StoreError`; done again, it goes on.
+        """
+        self._require_writable()
+        if not self._is_there():
+            return
+        with os_errors(self._location, "collecting"), self.maintenance_paused():
+            with self._locks.internal("sweep", _SWEEP_WAIT) as had:
+                if had:
+                    self._packs.sweep()
+            self.forget_history()
+            self._recent.clear()
+            self._reopen()
+            self._collector().collect()
+            shutil.rmtree(f"{self._git_dir}/logs", ignore_errors=True)
+            self._step("collected")
+        self._count_packs()
+        self._recent.clear()
+        self._reopen()
+
+    def _collector(self) -> Collector:
+        return Collector(
+            self._objects_path,
+            self._packs,
+            lambda: self.refs("").values(),
+            self.read_many,
+            step=self._step,
+        )
 
     def forget_history(self) -> None:
         """Remove git's indexes of the commit graph and over packs; git makes them anew when it wants."""

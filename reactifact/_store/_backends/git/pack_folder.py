@@ -311,7 +311,7 @@ class PackFolder:
         # cannot be missed.
         for keep in (f"{base}.keep.new", f"{base}.keep"):
             try:
-                if keep.endswith(".keep") and not _is_ours(keep):
+                if keep.endswith(".keep") and not is_ours(keep):
                     return
                 lock = try_lock(keep, create=False)
             except FileNotFoundError:
@@ -431,7 +431,8 @@ def _damaged(path: str, error: ValueError) -> DamagedIndex:
     )
 
 
-def _is_ours(keep: str) -> bool:
+def is_ours(keep: str) -> bool:
+    """Tell whether a writer of ours put a `.keep` there. Raises `FileNotFoundError`."""
     return read_plain(keep).startswith(KEEP_MARK)
 
 

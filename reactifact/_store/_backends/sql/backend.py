@@ -14,7 +14,7 @@ from ...._store import canonical
 from ....errors import Contention, DamagedRef, StoreError
 from ....threads import in_thread
 from ...names import encode_name
-from ...objects import GitObject, Kind, Oid, inflate, object_id, references, require_size
+from ...objects import GitObject, Kind, Oid, inflate, object_id, reach, references, require_size
 from ...protocol import (
     Durability,
     HeldLock,
@@ -155,9 +155,6 @@ def value_of(data: bytes) -> tuple[str, dict[str, Any]]:
 
 Oids = set[Oid]
 ObjectsOf = Callable[[list[Oid], Iterable[Sequence[Any]]], Mapping[Oid, GitObject]]
-Read = Callable[[list[Oid]], Mapping[Oid, GitObject]]
-
-_READ_AT_ONCE = 1000
 
 
 class HeldTables(ABC):
@@ -193,28 +190,6 @@ class HeldTables(ABC):
     @abstractmethod
     def remove(self, oids: set[Oid]) -> int:
         """Remove objects, and count this prune; return the bytes of their rows."""
-
-
-def reach(
-    read: Read, starts: Iterable[Oid], known: set[Oid], walked: Callable[[], None] = lambda: None
-) -> None:
-    """Add all that some objects reach, and they themselves, to what is known; blobs are not read.
-
-    `walked` is called after each read.
-
-    What is known is taken to be there with all it reaches. Read level by level. Raises as `read` does.
-    """
-    level = set(starts) - known
-    while level:
-        known |= level
-        below: set[Oid] = set()
-        for batch in batches(level, _READ_AT_ONCE):
-            for item in read(batch).values():
-                for oid, is_blob in references(item):
-                    if oid not in known:
-                        (known if is_blob else below).add(oid)
-            walked()
-        level = below - known
 
 
 def prune(tables: HeldTables, listed: Set[Oid], reached: Set[Oid], grace: float, now: float) -> Pruned:
@@ -373,6 +348,17 @@ class SQLBackend(AppendBackend):
             if done.objects or rewrite:
                 self._tidy(rewrite=rewrite)
         return done
+
+    def require_collectable(self) -> None:
+        """Do nothing: all that a store of tables holds stands in them."""
+
+    def collect(self) -> None:
+        """Remove every object that no ref reaches, for good: the tables are written anew without them.
+
+        Raises as `prune` does; done again, it goes on.
+        """
+        self.prune(grace=0, rewrite=True)
+        self._step("collected")
 
     # -- of each store -------------------------------------------------------------------------
 
