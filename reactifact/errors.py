@@ -49,6 +49,7 @@ condition, a dispatcher) are never wrapped: they reach the caller as they were r
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -272,7 +273,15 @@ class AnswerConflict(ReactifactError, ValueError):
 
 
 class AnswerInvalid(ReactifactError, ValueError):
-    """An answer is not what its question asks for; the question stays open."""
+    """An answer is not what its question asks for; the question stays open.
+
+    `faults` says what is wrong field by field, for a form: (the way to the field, what is wrong), without the
+    values that were given. It is empty where the answer is none of the question's options.
+    """
+
+    def __init__(self, message: str, faults: Iterable[tuple[tuple[str | int, ...], str]] = ()) -> None:
+        super().__init__(message)
+        self.faults = tuple(faults)
 
 
 class QuestionExpired(ReactifactError):

@@ -148,7 +148,11 @@ class TypedQuestion(PendingQuestion):
         try:
             answer = _dumped(_validated(resolve(self.answer_type), resolution))
         except ValidationError as error:
-            raise AnswerInvalid(_invalid(artifact_id, self.answer_type, error)) from error
+            faults = _faults(error)
+            told = "; ".join(f"{'.'.join(map(str, at)) or 'the answer'}: {wrong}" for at, wrong in faults)
+            raise AnswerInvalid(
+                f"the answer to question {artifact_id!r} is not a {self.answer_type}: {told}", faults
+            ) from error
         if self.options is not None and all(option.answer != answer for option in self.options):
             labels = ", ".join(repr(option.label) for option in self.options)
             raise AnswerInvalid(
@@ -180,13 +184,10 @@ def _dumped(answer: BaseModel) -> dict[str, Any]:
     return found if isinstance(found, dict) else {"root": found}
 
 
-def _invalid(artifact_id: str, answer_type: str, error: ValidationError) -> str:
-    """Say what is wrong with an answer, without repeating it: it may hold a secret."""
-    faults = [
-        f"{'.'.join(map(str, one['loc'])) or 'the answer'}: {one['msg']}"
-        for one in error.errors(include_input=False, include_url=False, include_context=False)
-    ]
-    return f"the answer to question {artifact_id!r} is not a {answer_type}: {'; '.join(faults)}"
+def _faults(error: ValidationError) -> list[tuple[tuple[str | int, ...], str]]:
+    """Return what is wrong with an answer by field, without repeating the values: one may be a secret."""
+    found = error.errors(include_input=False, include_url=False, include_context=False)
+    return [(one["loc"], one["msg"]) for one in found]
 
 
 class Waiting(BaseException):

@@ -124,13 +124,19 @@ async def answer(
 ) -> AskedQuestion:
     """Answer a question and write that; see `SessionStore.answer`."""
     clock = (resources or RuntimeResources()).clock
-    place = await in_thread(_place, database, question_id, session, branch, clock.now())
+    if session is not None and branch is not None:
+        place = session, branch
+    else:
+        place = await in_thread(_place, database, question_id, session, branch, clock.now())
     async with run_lock(Branch.named(database, *place), clock, wait):
         line = await in_thread(rebase.load, database, *place, resources)
         context = None if line is None else Context.over(line, resources)
         found = None if context is None else context.get(question_id)
         if context is None or found is None or not isinstance(found.data, PendingQuestion):
-            raise UnknownQuestion(f"question {question_id!r} is no longer there: it was deleted just now")
+            raise UnknownQuestion(
+                f"{place[0]}/{place[1]} holds no question {question_id!r}: `reactifact questions` lists what "
+                f"is open"
+            )
         if option is not None:
             given = _option(question_id, found.data, option)
         context.resume(question_id, given, change=change)

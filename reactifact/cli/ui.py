@@ -7,7 +7,7 @@ import click
 from .._extras import install_command
 from .._sessions.stores import open_database
 from ..errors import ReactifactError
-from .common import bundle_at, line, store_argument, without_password
+from .common import bundle_at, find_models, line, store_argument, without_password
 
 
 class MissingExtra(ReactifactError):
@@ -26,12 +26,21 @@ class MissingExtra(ReactifactError):
     help="Answer to this host name too (several times); for another --host, or a proxy.",
 )
 @click.option("--allow-writes", is_flag=True, help="Let questions be answered and failed actions be retried.")
-def ui(store: str, host: str, port: int, hosts: tuple[str, ...], allow_writes: bool) -> None:
+@click.option(
+    "--models",
+    metavar="MODULE",
+    multiple=True,
+    help="Import a module with models (several times): they validate the answers to their questions.",
+)
+def ui(
+    store: str, host: str, port: int, hosts: tuple[str, ...], allow_writes: bool, models: tuple[str, ...]
+) -> None:
     """Serve pages that show a store: history, runs, artifacts, branches, outbox, questions.
 
     The address is printed; Ctrl-C ends it. Nothing is changed, and only this machine is answered, unless
     asked for. With --allow-writes the printed address carries a token, and only a browser that opened it
-    may write. The pages follow a run while it goes on. Needs the extra `ui`.
+    may write; a question that was asked with a model is answered where --models names its module. The pages
+    follow a run while it goes on. Needs the extra `ui`.
     """
     try:
         from ..ui.app import Token, application
@@ -42,6 +51,7 @@ def ui(store: str, host: str, port: int, hosts: tuple[str, ...], allow_writes: b
         raise MissingExtra(
             f"`reactifact ui` needs {absent}, which is not installed: run {install_command('ui')}"
         ) from error
+    find_models(models)
     bundle = bundle_at(store)
     if bundle is not None and allow_writes:
         raise click.UsageError("a bundle is only read: import it into a store to write")

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from datetime import UTC, datetime
 from functools import partial
 from importlib.resources import files
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qs, parse_qsl, urlencode
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -25,18 +24,32 @@ from .._store.branch import MAIN
 from .._store.names import branch_ref
 from .._store.object_db import Database
 from .._store.protocol import scan_refs
-from ..errors import AnswerConflict, InvalidName, MissingObject, ReactifactError, SessionBusy, UnknownRevision
+from ..clock import SYSTEM_CLOCK, Clock
+from ..errors import (
+    AnswerConflict,
+    AnswerInvalid,
+    InvalidName,
+    MissingObject,
+    PayloadError,
+    QuestionExpired,
+    ReactifactError,
+    SessionBusy,
+    TypeNotFoundError,
+    UnknownQuestion,
+    UnknownRevision,
+)
 from ..threads import in_thread
 from ..types.importer import importing_nothing
 from . import writes
 from .asked import Asked, BadQuery, url
+from .forms import Sent
 from .frame import MARK, Page, rendered
 from .guard import LOCAL_HOSTS, Guard, Token
 from .pages.artifacts import artifact_page, artifacts_page
 from .pages.commits import commit_page, diff_page
 from .pages.compare import compare_page
 from .pages.outbox import outbox_page
-from .pages.questions import questions_page
+from .pages.questions import given_answer, questions_page, read_question, refused_page
 from .pages.runs import change_page, run_page
 from .pages.session import session_page
 from .pages.sessions import sessions_page
@@ -67,15 +80,15 @@ def application(
     name: str = "",
     token: Token | None = None,
     hosts: Iterable[str] = LOCAL_HOSTS,
-    now: Callable[[], datetime] | None = None,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> ASGIApp:
     """Return the ASGI application that shows a store.
 
     `name` is what the pages call the store. With a `token` failed actions can be retried and questions
     answered by whoever opened `/?token=...`; the database must not be read-only then. Requests for other
-    `hosts` are refused. `now` gives the time that ages are told at, else the system does.
+    `hosts` are refused. Ages and deadlines are told by the `clock`.
     """
-    inspector = _Inspector(database, name or database.backend.location, token, now or _now)
+    inspector = _Inspector(database, name or database.backend.location, token, clock)
     routes = [Route(path, partial(inspector.show, make)) for path, make in PAGES.items()]
     routes += [
         Route("/retry", inspector.retry, methods=["POST"]),
@@ -87,10 +100,6 @@ def application(
     ]
     app = Starlette(routes=routes, exception_handlers={404: inspector.not_found})
     return Guard(app, hosts)
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
 
 
 def _static(name: str) -> str:
@@ -109,13 +118,11 @@ async def _text(text: str, kind: str, request: Request) -> Response:
 class _Inspector:
     """The store behind the pages."""
 
-    def __init__(
-        self, database: Database, name: str, token: Token | None, now: Callable[[], datetime]
-    ) -> None:
+    def __init__(self, database: Database, name: str, token: Token | None, clock: Clock) -> None:
         self._database = database
         self._name = name
         self._token = token
-        self._now = now
+        self._clock = clock
 
     # -- reading -----------------------------------------------------------------------------------
 
@@ -128,7 +135,7 @@ class _Inspector:
         secret = None
         if self._token is not None and self._token.is_set(request.headers):
             secret = self._token.form_secret
-        return Asked(self._database, Asked.parsed(request.url.query), self._now(), secret)
+        return Asked(self._database, Asked.parsed(request.url.query), self._clock.now(), secret)
 
     def _entering(self, request: Request) -> Response | None:
         """Take the token out of an address: a cookie stands for it from now on."""
@@ -193,7 +200,7 @@ class _Inspector:
     async def retry(self, request: Request) -> Response:
         """Arm an action anew, and show the outbox."""
 
-        async def act(asked: Asked, form: dict[str, str]) -> str:
+        async def act(asked: Asked, form: Sent) -> str:
             branch = asked.required("b", "branch")
             await writes.retry(self._database, asked.session, branch, asked.required("id", "action"))
             return asked.url("/outbox")
@@ -203,16 +210,24 @@ class _Inspector:
     async def answer(self, request: Request) -> Response:
         """Answer a question, and show those that are left."""
 
-        async def act(asked: Asked, form: dict[str, str]) -> str:
-            branch, question = asked.required("b", "branch"), asked.required("id", "question")
-            text, kind = form.get("answer", ""), form.get("kind", "text")
-            await writes.answer(self._database, asked.session, branch, question, text, kind)
+        async def act(asked: Asked, form: Sent) -> str | Page:
+            question_id = asked.required("id", "question")
+            place = asked.session, asked.required("b", "branch")
+            question = await in_thread(read_question, asked, question_id)
+            try:
+                given, option = given_answer(question, form)
+                await writes.answer(
+                    self._database, place, question_id, given, option=option, clock=self._clock
+                )
+            except AnswerInvalid as error:
+                assert question is not None  # what is no question has no wrong answer
+                return refused_page(asked, question, form, error)
             return asked.url("/questions")
 
         return await self._written(request, act)
 
     async def _written(
-        self, request: Request, act: Callable[[Asked, dict[str, str]], Awaitable[str]]
+        self, request: Request, act: Callable[[Asked, Sent], Awaitable[str | Page]]
     ) -> Response:
         asked = self._asked(request)
         form = await _form(request)
@@ -220,31 +235,47 @@ class _Inspector:
             return self._problem(asked, 403, "Read-only", "Start the inspector with --allow-writes for this.")
         if form is None:
             return self._problem(asked, 413, "Too large", "A form of this size is not taken.")
-        if not self._token.allows(request.headers, form.get("secret", "")):
+        if not self._token.allows(request.headers, (form.get("secret") or [""])[-1]):
             return self._problem(
                 asked, 403, "Not allowed", "Open the address with the token that the server printed."
             )
         try:
             with importing_nothing():
-                return RedirectResponse(await act(asked, form), 303)
+                done = await act(asked, form)
+                if isinstance(done, str):
+                    return RedirectResponse(done, 303)
+                return _html(await in_thread(rendered, done, asked, self._name, None), done.status)
         except BadQuery as error:
             return self._problem(asked, 400, "This cannot be done", str(error))
-        except (UnknownRevision, InvalidName) as error:
+        except (UnknownRevision, UnknownQuestion, InvalidName) as error:
             return self._problem(asked, 404, "Not here", str(error))
-        except (AnswerConflict, SessionBusy) as error:
+        except AnswerConflict as error:
+            return self._problem(asked, 409, "Answered already", str(error))
+        except QuestionExpired as error:
+            return self._problem(asked, 410, "Too late", str(error))
+        except SessionBusy as error:
             return self._problem(asked, 409, "Not now", str(error))
+        except PayloadError as error:
+            return self._problem(asked, 422, "Not what was asked for", str(error))
+        except TypeNotFoundError as error:
+            return self._problem(
+                asked,
+                409,
+                "Not by this server",
+                f"{error}\nStart the inspector with --models and its module.",
+            )
         except (ReactifactError, OSError) as error:
             return self._problem(asked, 500, "This could not be written", str(error))
 
 
-async def _form(request: Request) -> dict[str, str] | None:
+async def _form(request: Request) -> Sent | None:
     """Return the fields of a form, `None` for one that is too large."""
     received = b""
     async for chunk in request.stream():
         received += chunk
         if len(received) > _LARGEST_FORM:
             return None
-    return dict(parse_qsl(received.decode("utf-8", "replace"), keep_blank_values=True))
+    return parse_qs(received.decode("utf-8", "replace"), keep_blank_values=True)
 
 
 def _html(text: Html, status: int) -> Response:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
@@ -20,27 +20,41 @@ class Page(NamedTuple):
     after: str | None
 
 
-def files(objects: Objects, root: Oid | None, after: str | None, limit: int) -> Page:
-    """Return the files of a tree behind a place: (path, `None`, blob)."""
-    return differing(objects, None, root, after, limit)
+def files(
+    objects: Objects, root: Oid | None, after: str | None, limit: int, names: Collection[str] | None = None
+) -> Page:
+    """Return the files of a tree behind a place, or of some of its folders: (path, `None`, blob)."""
+    return _page(_differing(objects, None, root, _behind(after), (), names), limit)
 
 
 def differing(objects: Objects, old: Oid | None, new: Oid | None, after: str | None, limit: int) -> Page:
     """Return the files behind a place that differ between two trees: (path, old blob, new blob)."""
-    behind = () if not after else tuple(after.split("/"))
-    found = list(islice(_differing(objects, old, new, behind, ()), limit + 1))
+    return _page(_differing(objects, old, new, _behind(after), ()), limit)
+
+
+def _behind(after: str | None) -> Path:
+    return () if not after else tuple(after.split("/"))
+
+
+def _page(walk: Iterator[tuple[Path, Oid | None, Oid | None]], limit: int) -> Page:
+    found = list(islice(walk, limit + 1))
     goes_on = "/".join(found[limit - 1][0]) if len(found) > limit else None
     return Page(found[:limit], goes_on)
 
 
 def _differing(
-    objects: Objects, old: Oid | None, new: Oid | None, behind: Path, base: Path
+    objects: Objects,
+    old: Oid | None,
+    new: Oid | None,
+    behind: Path,
+    base: Path,
+    names: Collection[str] | None = None,
 ) -> Iterator[tuple[Path, Oid | None, Oid | None]]:
     if old == new:
         return
     before: Tree = objects.tree(old) if old is not None else {}
     after: Tree = objects.tree(new) if new is not None else {}
-    for name in sorted(before.keys() | after.keys()):
+    for name in sorted(before.keys() | after.keys() if names is None else names):
         if behind and name < behind[0]:
             continue
         left, right = before.get(name), after.get(name)

@@ -10,13 +10,20 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import anyio
 import httpx
 import pytest
+from shop import Receipt
 
+from reactifact import SessionStore
 from reactifact.cli import main
+from reactifact.interrupt import TypedQuestion
+
+HERE = str(Path(__file__).parent)  # of the module `shop`
 
 
 @contextmanager
@@ -27,7 +34,7 @@ def serving(*arguments: object) -> Iterator[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": os.pathsep.join([HERE, *sys.path])},
     )
     try:
         assert process.stdout is not None
@@ -111,3 +118,27 @@ def test_the_command_line_does_not_load_the_server_for_other_verbs() -> None:
     program = f"import sys, reactifact.cli; print([n for n in sys.modules if n.startswith({servers})])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_module_of_models_that_cannot_be_imported_is_named(run: Callable[..., Any], store: Path) -> None:
+    with pytest.raises(SystemExit, match=r"'no_such\.models' cannot be imported"):
+        run("ui", store, "--models", "no_such.models")
+
+
+def test_models_are_there_for_the_answers(store: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(store, tmp_path / "state.git")
+    anyio.run(_asked, copy)
+    for models, is_form in (((), False), (("--models", "shop"), True)):
+        with (
+            serving(copy, "--port", 0, "--allow-writes", *models) as address,
+            httpx.Client(trust_env=False, timeout=60, follow_redirects=True) as client,
+        ):
+            client.get(address)
+            page = client.get(address.partition("?")[0] + "questions?s=user-1").text
+        assert ("start it with --models" in page) is not is_form
+        assert ('method="post"' in page) is is_form
+
+
+async def _asked(path: Path) -> None:
+    async with await SessionStore(path).open("user-1") as session:
+        session.context.create(TypedQuestion.asking(Receipt, "Is it good?", now=datetime.now(UTC)))

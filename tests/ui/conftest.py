@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from desk import NOW, filled
+from desk import StoppedClock, filled
 from reading import Client
 from starlette.testclient import TestClient
 
@@ -30,7 +30,7 @@ def client() -> Iterator[Client]:
     def make(store: Any, token: Token | None = None, **options: Any) -> TestClient:
         database = open_database(store)
         opened.append(database)
-        app = application(database, name="state.git", token=token, now=lambda: NOW)
+        app = application(database, name="state.git", token=token, clock=StoppedClock())
         return TestClient(app, base_url="http://127.0.0.1:8765", **options)
 
     yield make

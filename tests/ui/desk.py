@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from datetime import UTC, date, datetime, timedelta
+from enum import Enum
+from typing import Annotated, Any, Literal
 
 import anyio
 from pydantic import BaseModel, Field
@@ -20,15 +21,17 @@ from reactifact import (
     SessionStore,
     create_agent,
     produce,
+    step,
 )
 from reactifact.branching import BranchStore
 from reactifact.clock import SystemClock
-from reactifact.interrupt import PendingQuestion
+from reactifact.interrupt import PendingQuestion, TypedQuestion
 from reactifact.providers import FakeLLM, LLMRequest, Message
 from reactifact.replay import NotingLLM, counter_ids
 
 SESSION = "support desk"
 RESEARCH = "late parcels"
+REFUNDS = "refunds"
 NOW = datetime(2026, 3, 2, 9, 30, tzinfo=UTC)
 """When the desk is looked at."""
 HOSTILE = "<script>alert('hi')</script>/\u202egnp.exe\x1b[2J\"'&"
@@ -60,6 +63,10 @@ class Desk(BaseModel):
     last: str = ""
     opened_by: str = "Rosa"
     rota: list[str] = ["Rosa", "Ibrahim"]
+
+
+class Note(BaseModel):
+    texts: dict[str, Any]
 
 
 class Topic(BaseModel):
@@ -97,6 +104,70 @@ LONG = (
     "Dear Ann, thank you for writing. Your parcel left our house on Friday and waits at the depot since; "
     "the driver comes again tomorrow between nine and twelve. If that does not suit you, answer this mail."
 )
+
+
+class Order(BaseModel):
+    customer: str
+    cents: int
+
+
+class Verdict(BaseModel):
+    """What a person decides of a refund."""
+
+    approved: bool
+    amount: float = Field(ge=0, le=500, description="In euros, 500 at most.")
+    way: Literal["card", "voucher", "transfer"]
+    comment: Annotated[str, Field(max_length=60)] = ""
+    tell: list[Literal["customer", "depot", "accounts"]] = ["customer"]
+    until: date | None = None
+
+
+class Carrier(BaseModel):
+    name: str
+    days: int
+
+
+Steering = Enum("Steering", {"hostile": HOSTILE, "other": "another"})
+
+
+class Hostile(BaseModel):
+    text: str = Field(HOSTILE, title=HOSTILE, description=HOSTILE, alias=HOSTILE)
+    choice: Steering = Field(title=HOSTILE, description=HOSTILE, alias=f"{HOSTILE}2")
+
+
+@step(consumes=Order, produces=PendingAction)
+async def refund(call: ProduceCall[Order]) -> None:
+    order = call.trigger.data
+    text = f"May we refund {order.cents / 100:.2f} to {order.customer}?"
+    verdict = await call.ask(Verdict, text, deadline=timedelta(hours=4), notes={"order": call.trigger.id})
+    options = {
+        "the slow one": Carrier(name="Snail", days=4),
+        "the fast one": Carrier(name="Swift", days=1),
+    }
+    carrier = await call.ask(Carrier, "Who fetches the parcel?", options=options)
+    if verdict.approved:
+        call.effects.act("refund", key=call.trigger.id, payload={"way": verdict.way, "by": carrier.name})
+
+
+async def refunds_turn(store: SessionStore, resources: RuntimeResources | None = None) -> Context:
+    """Let the refunds' agent do what it can, and return the context."""
+    async with await store.open(REFUNDS, resources or resources_of()) as session:
+        await Runtime(session.context, agents=[refund], session=session).arun()
+        return session.context
+
+
+async def _refunds(store: SessionStore, resources: RuntimeResources) -> None:
+    """Write a session that waits for people: one question is open, one has expired, one has options."""
+    async with await store.open(REFUNDS, resources) as session:
+        session.context.create(Order(customer="li@example.com", cents=4290), id="order:1")
+        late = TypedQuestion.asking(
+            Verdict, "May we refund the postage, too?", now=NOW, deadline=NOW - timedelta(minutes=5)
+        )
+        session.context.create(late, id="question:late")
+        options = {"yes": Carrier(name="Swift", days=1), "no": Carrier(name="none", days=0)}
+        choice = TypedQuestion.asking(Carrier, "Is it fetched?", now=NOW, options=options)
+        session.context.create(choice, id="question:carrier")
+    await refunds_turn(store, resources)
 
 
 @produce(Triage, reacts_to=Ticket)
@@ -180,6 +251,13 @@ def agents() -> list[Agent]:
     ]
 
 
+class StoppedClock(SystemClock):
+    """It is always `NOW`."""
+
+    def now(self) -> datetime:
+        return NOW
+
+
 class SteppingClock(SystemClock):
     """Each look at it is 0.7 s later, so that no two times are equal and every run has the same ones."""
 
@@ -238,6 +316,7 @@ async def make_desk(backend: Any, turns: int, *, hostile: bool = False) -> None:
     if hostile:
         await _hostile(store, resources)
     await _research(store, resources)
+    await _refunds(store, resources_of())
     for number, name in enumerate(("returns", "wholesale", "press")):
         small = await store.open(name, resources)
         small.context.create(Desk(opened_by=CUSTOMERS[number]), id="desk")
@@ -288,12 +367,44 @@ async def _hostile(store: SessionStore, resources: RuntimeResources) -> None:
     session.context.create(ticket, id=HOSTILE)
     question = PendingQuestion(question=HOSTILE, kind=HOSTILE, notes={HOSTILE: HOSTILE})
     session.context.create(question, id=f"q {HOSTILE}")
+    asking: dict[str, Any] = {
+        "question": HOSTILE,
+        "kind": HOSTILE,
+        "answer_type": "desk.Hostile",
+        "answer_schema": Hostile.model_json_schema(),
+    }
+    session.context.create(TypedQuestion(**asking), id=f"form {HOSTILE}")
+    asking["options"] = [{"label": HOSTILE, "answer": {HOSTILE: HOSTILE}}]
+    session.context.create(TypedQuestion(**asking), id=f"options {HOSTILE}")
+    unknown = TypedQuestion(**{**asking, "answer_type": HOSTILE})
+    session.context.create(unknown, id=f"unknown {HOSTILE}")
     session.context.link(HOSTILE, HOSTILE, f"q {HOSTILE}")
     await session.save()
     branch = session.context.branch(name=HOSTILE)
     branch.update(HOSTILE, ticket.model_copy(update={"text": f"{HOSTILE} and more\nthird line"}))
     branch.commits.commit_edit(author=HOSTILE, message=HOSTILE)
-    await BranchStore(store.database).save_branch(branch, session_id=HOSTILE, name=HOSTILE)
+    branches = BranchStore(store.database)
+    await branches.save_branch(branch, session_id=HOSTILE, name=HOSTILE)
+    edited = ticket.model_copy(update={"text": f"{HOSTILE} and less"})
+    session.context.update(HOSTILE, edited)  # in conflict with the branch
+
+    async def refuse(context: Context, action: Artifact[PendingAction]) -> None:
+        raise ConnectionError(HOSTILE)
+
+    writer = create_agent(HOSTILE, consumes=[Consume(Ticket)], produces=[write_hostile])
+    await Runtime(
+        session.context, agents=[writer], session=session, dispatcher=refuse, dispatch_errors="record"
+    ).arun()
+    await branches.tag(f"{HOSTILE}/main", f"tag {HOSTILE}")
+
+
+@produce(Note, also_creates=[PendingAction])
+async def write_hostile(call: ProduceCall) -> None:
+    llm = call.context.resources.llm
+    assert llm is not None
+    await llm.complete(LLMRequest([Message.user(HOSTILE)]))
+    call.effects.upsert(Note(texts={HOSTILE: [HOSTILE, {HOSTILE: HOSTILE}]}), id=f"note {HOSTILE}")
+    call.effects.act(HOSTILE, key=HOSTILE, payload={HOSTILE: HOSTILE}, ordering_key=HOSTILE)
 
 
 def filled(backend: Any, turns: int, **options: Any) -> Any:

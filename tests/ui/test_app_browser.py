@@ -19,17 +19,18 @@ from urllib.parse import quote_plus
 import anyio
 import pytest
 import uvicorn
-from desk import HOSTILE, NOW, RESEARCH, SESSION, Shift, filled, resources_of
+from desk import HOSTILE, REFUNDS, RESEARCH, SESSION, Shift, StoppedClock, filled, refunds_turn, resources_of
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.support.ui import WebDriverWait
+from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from reactifact import SessionStore
 from reactifact._sessions.stores import open_database
 from reactifact.audit import build_report, report_to_html
 from reactifact.checkpoints import InMemoryKVBackend
+from reactifact.interrupt import PendingQuestion, TypedQuestion
 from reactifact.ui.app import Token, application
 from reactifact.ui.serve import listening
 
@@ -79,7 +80,7 @@ class Served:
         self._database = open_database(store)
         self._listener = listening("127.0.0.1", 0)
         self.address = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        app = application(self._database, name="state.git", token=TOKEN, now=lambda: NOW)
+        app = application(self._database, name="state.git", token=TOKEN, clock=StoppedClock())
         self._server = uvicorn.Server(uvicorn.Config(app, lifespan="off", ws="none", log_level="warning"))
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._listener]})
         self._thread.start()
@@ -99,6 +100,40 @@ def served() -> Iterator[Served]:
     found = Served(filled(InMemoryKVBackend(), 30))
     yield found
     found.close()
+
+
+@pytest.fixture
+def owner(browser: Browser) -> Iterator[Callable[[Served], None]]:
+    """Open the address with the token, on a server that a test names."""
+
+    def enter(served: Served) -> None:
+        go(browser, f"{served.address}/?token={TOKEN.token}")
+
+    yield enter
+    browser.delete_all_cookies()
+
+
+Enter = Callable[[Served], None]
+
+
+def go(browser: Browser, address: str) -> None:
+    """Open a page."""
+    leave(browser, lambda: browser.get(address))
+
+
+def leave(browser: Browser, act: Callable[[], object]) -> None:
+    """Do what leads to another page and wait until that is drawn: a driver may answer before it is shown."""
+    browser.execute_script("window.isBefore = true")
+    act()
+    until(browser, lambda _: browser.execute_script(f"return !window.isBefore && {LOADED}"))
+    browser.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
+
+
+def until(browser: Browser, holds: Callable[[Browser], Any]) -> None:
+    WebDriverWait(browser, PATIENCE, poll_frequency=0.1).until(holds)
+
+
+LOADED = "document.readyState === 'complete' && document.styleSheets.length > 0"
 
 
 def look_as(browser: Browser, width: int, scheme: str, height: int = 900) -> None:
@@ -160,7 +195,7 @@ def test_every_page_fits_is_readable_and_runs_nothing_it_may_not(
     browser: Browser, served: Served, name: str, width: int, scheme: str
 ) -> None:
     look_as(browser, width, scheme)
-    browser.get(run_page(served) if name == "run" else served.address + PAGES[name])
+    go(browser, run_page(served) if name == "run" else served.address + PAGES[name])
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
     assert browser.execute_script(TOO_WIDE) == []
     assert browser.execute_script(FAINT) == []
@@ -168,7 +203,7 @@ def test_every_page_fits_is_readable_and_runs_nothing_it_may_not(
 
 
 def test_the_policy_holds_in_the_browser(browser: Browser, served: Served) -> None:
-    browser.get(served.address)
+    go(browser, served.address)
     complaints(browser)
     browser.execute_script("""
         const script = document.createElement("script");
@@ -189,28 +224,37 @@ def test_the_policy_holds_in_the_browser(browser: Browser, served: Served) -> No
     WebDriverWait(browser, PATIENCE).until(refused_both)
 
 
-def test_hostile_names_do_nothing(browser: Browser) -> None:
+def test_hostile_names_do_nothing(browser: Browser, owner: Enter) -> None:
     store = InMemoryKVBackend()
     found = Served(filled(store, 1, hostile=True))
+    name = quote_plus(HOSTILE)
+    paths = [
+        "/",
+        f"/session?s={name}",
+        f"/run?s={name}",
+        f"/artifact?s={name}&id={name}",
+        f"/compare?s={name}&into=main&from={name}",
+        f"/outbox?s={name}",
+        f"/questions?s={name}",
+    ]
     try:
         look_as(browser, 400, "light")
-        name = quote_plus(HOSTILE)
-        for path in ("/", f"/session?s={name}", f"/artifact?s={name}&id={name}", f"/questions?s={name}"):
-            browser.get(found.address + path)
+        owner(found)
+        for path in paths:
+            go(browser, found.address + path)
             assert complaints(browser) == []  # an alert would stand in the way of every command, too
-            assert browser.execute_script("return document.scripts.length") == 1
-            assert (
-                "<script>alert('hi')</script>/\\u202egnp.exe"
-                in browser.find_element(By.TAG_NAME, "body").text
-            )
-            assert browser.execute_script("return document.documentElement.scrollWidth") <= 400
+            assert browser.execute_script("return document.scripts.length") <= 1
+            shown = browser.find_element(By.TAG_NAME, "body").text
+            assert "<script>alert('hi')</script>/\\u202egnp.exe" in shown
+            assert browser.execute_script("return document.documentElement.scrollWidth") <= 400, path
+            assert browser.execute_script(TOO_WIDE) == [], path
     finally:
         found.close()
 
 
 def test_the_keyboard_reaches_everything_and_shows_where_it_is(browser: Browser, served: Served) -> None:
     look_as(browser, 1600, "light")
-    browser.get(served.address + PAGES["outbox"])
+    go(browser, served.address + PAGES["outbox"])
     browser.find_element(By.TAG_NAME, "body").send_keys(Keys.TAB)
     skip = browser.switch_to.active_element
     assert skip.text == "Skip to the content"
@@ -223,7 +267,7 @@ def test_the_keyboard_reaches_everything_and_shows_where_it_is(browser: Browser,
             By.CSS_SELECTOR, "a[href], button, input:not([type=hidden]), summary"
         )
     }
-    browser.get(served.address + PAGES["outbox"])
+    go(browser, served.address + PAGES["outbox"])
     seen = set()
     for _ in range(len(wanted) + 20):
         browser.switch_to.active_element.send_keys(Keys.TAB)
@@ -248,10 +292,6 @@ def test_without_script_every_page_is_there(browser: Browser, served: Served) ->
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
 
 
-def until(browser: Browser, holds: Callable[[Browser], Any]) -> None:
-    WebDriverWait(browser, PATIENCE, poll_frequency=0.1).until(holds)
-
-
 def text_of(browser: Browser) -> str:
     return str(browser.execute_script("return document.getElementById('content')?.textContent ?? ''"))
 
@@ -265,7 +305,7 @@ def test_a_page_follows_a_run_while_it_goes_on(browser: Browser) -> None:
         await Shift(session).turn(number)
 
     try:
-        browser.get(found.address + PAGES["history"])
+        go(browser, found.address + PAGES["history"])
         browser.execute_script("window.isSame = true")
         assert "ticket:70" not in text_of(browser)
         anyio.run(turn, 70)
@@ -273,7 +313,7 @@ def test_a_page_follows_a_run_while_it_goes_on(browser: Browser) -> None:
         assert browser.execute_script("return window.isSame") is True  # it was not loaded anew
         assert "Updated" in browser.find_element(By.ID, "live").text
 
-        browser.get(found.address)  # a field that somebody types in is left alone
+        go(browser, found.address)  # a field that somebody types in is left alone
         field = browser.find_element(By.ID, "q")
         field.send_keys("half a wo")
         anyio.run(turn, 71)
@@ -288,14 +328,14 @@ def test_retry_and_answer_with_the_token(browser: Browser) -> None:
     store = InMemoryKVBackend()
     found = Served(filled(store, 1))
     try:
-        browser.get(found.address + PAGES["outbox"])
+        go(browser, found.address + PAGES["outbox"])
         assert browser.find_elements(By.TAG_NAME, "form") == []
-        browser.get(f"{found.address}/?token={TOKEN.token}")
+        go(browser, f"{found.address}/?token={TOKEN.token}")
         assert "token" not in browser.current_url
-        browser.get(found.address + PAGES["outbox"])
+        go(browser, found.address + PAGES["outbox"])
         browser.find_element(By.XPATH, "//button[text()='Retry']").click()
         until(browser, lambda _: "Failed 0" in text_of(browser))
-        browser.get(found.address + PAGES["questions"])
+        go(browser, found.address + PAGES["questions"])
         field = browser.find_element(By.TAG_NAME, "textarea")
         field.send_keys("Yes, refund it.")
         field.find_element(By.XPATH, "ancestor::form").find_element(By.TAG_NAME, "button").click()
@@ -304,6 +344,97 @@ def test_retry_and_answer_with_the_token(browser: Browser) -> None:
     finally:
         browser.delete_all_cookies()
         found.close()
+
+
+FORM = f"/questions?s={REFUNDS}"
+
+
+def field(browser: Browser, label: str) -> Any:
+    """Return the field that a label names."""
+    found = browser.find_element(By.XPATH, f"//label[starts-with(normalize-space(), '{label}')]")
+    return browser.find_element(By.ID, found.get_attribute("for") or "")
+
+
+def send(browser: Browser, within: Any) -> None:
+    within.find_element(By.XPATH, "ancestor::form").find_element(By.XPATH, ".//button").click()
+
+
+def answered(store: Any, question: str) -> Any:
+    async def load() -> Any:
+        return await SessionStore(store).load_session(REFUNDS)
+
+    found = anyio.run(load).list_artifacts(TypedQuestion)
+    return next(one.data for one in found if one.data.question.startswith(question))
+
+
+def test_a_model_is_filled_in_corrected_and_wakes_who_waits(browser: Browser, owner: Enter) -> None:
+    store = InMemoryKVBackend()
+    found = Served(filled(store, 1))
+    try:
+        look_as(browser, 400, "light")
+        owner(found)
+        go(browser, found.address + FORM)
+        assert "3 h 30 min left" in text_of(browser)
+        amount = field(browser, "Amount")
+        browser.execute_script("arguments[0].removeAttribute('max')", amount)  # what a browser would refuse
+        amount.send_keys("501")
+        field(browser, "Approved").send_keys(Keys.SPACE)
+        field(browser, "Comment").send_keys("well packed")
+        browser.find_element(By.TAG_NAME, "h1").click()
+        browser.execute_script("window.isSame = true")
+        anyio.run(lambda: refunds_turn(SessionStore(store), resources_of()))
+        anyio.run(plain_question, store)  # what is typed already stays, though no field has the focus
+        until(browser, lambda _: "leave the field" in browser.find_element(By.ID, "live").text)
+        assert field(browser, "Comment").get_attribute("value") == "well packed"
+        leave(browser, lambda: send(browser, amount))
+        assert "still open" in text_of(browser)
+        assert "less than or equal to 500" in text_of(browser)
+        assert "Field required" in text_of(browser)  # no way was chosen
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= 400
+        assert browser.execute_script(TOO_WIDE) == []
+        assert browser.execute_script(FAINT) == []
+        assert not answered(store, "May we refund 42").answered
+        amount = field(browser, "Amount")
+        assert amount.get_attribute("aria-invalid") == "true"
+        amount.clear()
+        amount.send_keys("12.5")
+        Select(field(browser, "Way")).select_by_visible_text("voucher")
+        assert field(browser, "Approved").is_selected()
+        send(browser, amount)
+        until(browser, lambda _: "2 questions on" in text_of(browser))
+        verdict = answered(store, "May we refund 42").answer()
+        assert (verdict.approved, verdict.amount, verdict.way) == (True, 12.5, "voucher")
+        assert verdict.comment == "well packed"
+
+        anyio.run(lambda: refunds_turn(SessionStore(store), resources_of()))
+        until(browser, lambda _: "Who fetches the parcel?" in text_of(browser))
+        fast = field(browser, "the fast one")
+        fast.click()
+        send(browser, fast)
+        until(browser, lambda _: "Who fetches the parcel?" not in text_of(browser))
+        assert answered(store, "Who fetches").answer().name == "Swift"
+        assert [said for said in complaints(browser) if "status of 422" not in said] == []
+    finally:
+        found.close()
+
+
+async def plain_question(store: Any) -> None:
+    async with await SessionStore(store).open(REFUNDS, resources_of()) as session:
+        session.context.create(PendingQuestion(question="And how was the parcel packed?"))
+
+
+@pytest.mark.parametrize(("width", "scheme"), LOOKS)
+def test_a_form_fits_and_is_readable(
+    browser: Browser, served: Served, owner: Enter, width: int, scheme: str
+) -> None:
+    look_as(browser, width, scheme)
+    owner(served)
+    for path in (FORM, PAGES["questions"], PAGES["outbox"]):
+        go(browser, served.address + path)
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+        assert browser.execute_script(TOO_WIDE) == []
+        assert browser.execute_script(FAINT) == []
+    assert complaints(browser) == []
 
 
 @pytest.fixture(scope="module")
@@ -327,7 +458,7 @@ def test_an_audit_report_is_a_page_of_the_same_style(
     browser: Browser, report: Path, width: int, scheme: str
 ) -> None:
     look_as(browser, width, scheme)
-    browser.get(report.as_uri())
+    go(browser, report.as_uri())
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
     assert browser.execute_script(TOO_WIDE) == []
     assert browser.execute_script(FAINT) == []
@@ -338,7 +469,7 @@ def test_an_audit_report_is_a_page_of_the_same_style(
 
 def test_the_contrast_is_measured(browser: Browser, served: Served) -> None:
     look_as(browser, 1600, "light")
-    browser.get(served.address)
+    go(browser, served.address)
     browser.execute_script("document.querySelector('h1').style.color = 'rgb(160, 160, 160)'")
     (found,) = browser.execute_script(FAINT)
     assert found.startswith("H1")
@@ -358,6 +489,7 @@ PICTURED = {
     "compare": SOME,
     "outbox": SOME,
     "questions": SOME,
+    "form": SOME,
     "audit": SOME,
 }
 
@@ -365,14 +497,14 @@ PICTURED = {
 def test_pictures_of_the_manual(browser: Browser, served: Served, report: Path, tmp_path: Path) -> None:
     folder = Path(os.environ.get("REACTIFACT_PICTURES") or tmp_path)
     folder.mkdir(parents=True, exist_ok=True)
-    browser.get(f"{served.address}/?token={TOKEN.token}")
-    others = {"run": run_page(served), "audit": report.as_uri()}
+    go(browser, f"{served.address}/?token={TOKEN.token}")
+    others = {"run": run_page(served), "audit": report.as_uri(), "form": served.address + FORM}
     for name, looks in PICTURED.items():
         for width, scheme in looks:
             look_as(browser, width, scheme, 1000 if width == 1600 else 860)
-            browser.get(others.get(name) or served.address + PAGES[name])
+            go(browser, others.get(name) or served.address + PAGES[name])
             if name == "artifact":
-                browser.find_element(By.XPATH, "//button[text()='Compare the two']").click()
+                leave(browser, browser.find_element(By.XPATH, "//button[text()='Compare the two']").click)
             made = folder / f"ui-{name}-{width}-{scheme}.png"
             picture(browser, made)
             assert made.read_bytes()[16:20] == width.to_bytes(4, "big")  # the width in the head of a PNG

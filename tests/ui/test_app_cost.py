@@ -9,7 +9,7 @@ import json
 from urllib.parse import quote_plus
 
 import pytest
-from desk import NOW, SESSION, filled
+from desk import SESSION, StoppedClock, filled
 from reading import read
 from starlette.testclient import TestClient
 from stores import counted_reads
@@ -38,7 +38,7 @@ class Measured:
     def page(self, address: str) -> tuple[int, str]:
         """Return how many objects a page reads, and the page."""
         database = open_database(self.store)
-        app = application(database, name="", now=lambda: NOW)
+        app = application(database, name="", clock=StoppedClock())
         with counted_reads(database) as calls:
             answer = TestClient(app, base_url="http://localhost").get(address)
         assert answer.status_code == 200, answer.text

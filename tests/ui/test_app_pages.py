@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote_plus
+from urllib.parse import parse_qs, quote_plus, urlsplit
 
 import pytest
 from desk import HOSTILE, LONG, RESEARCH, SESSION, filled
@@ -17,8 +17,9 @@ from support import git
 
 from reactifact._sessions.stores import open_database
 from reactifact.errors import StoreError
-from reactifact.ui.app import PAGES, application
+from reactifact.ui.app import PAGES, Token, application
 
+TOKEN = Token("a token of this test")
 S = f"s={quote_plus(SESSION)}"
 
 
@@ -30,7 +31,7 @@ def page(client: TestClient, address: str) -> Reader:
 
 def test_the_sessions_with_what_waits_in_each(client: Client, desk_store: Any) -> None:
     found = page(client(desk_store), "/")
-    assert "6 sessions" in found.text
+    assert "7 sessions" in found.text
     assert "1 waiting" in found.text
     assert "1 failed" in found.text
     assert "2 open" in found.text
@@ -211,8 +212,14 @@ HOSTILE_PAGES = [
     f"/artifact?id={quote_plus('q ' + HOSTILE)}",
     f"/commit?b={quote_plus(HOSTILE)}",
     f"/compare?into=main&from={quote_plus(HOSTILE)}",
+    f"/compare?into={quote_plus(HOSTILE)}&from=main",
     "/questions",
     "/outbox",
+    "/run",
+    "/commit",
+    f"/diff?old=v0&new={quote_plus(HOSTILE)}",
+    f"/artifact?id={quote_plus('note ' + HOSTILE)}",
+    f"/artifact?id={quote_plus('action:' + HOSTILE)}",
 ]
 
 
@@ -223,6 +230,25 @@ def test_no_text_of_a_store_steers_a_page(client: Client, desk_store: Any, addre
     shown = HOSTILE.replace("\u202e", "\\u202e").replace("\x1b", "\\u001b")
     assert shown in found.text
     assert all(script == {"src": "/static/live.js", "defer": None} for script in found.all("script"))
+
+
+def test_no_text_of_a_question_steers_its_form(client: Client, desk_store: Any) -> None:
+    browser = client(desk_store, TOKEN)
+    browser.get("/", params={"token": TOKEN.token})
+    found = page(browser, f"/questions?s={quote_plus(HOSTILE)}")
+    shown = HOSTILE.replace("\u202e", "\\u202e").replace("\x1b", "\\u001b")
+    assert len(found.all("form")) == 3
+    assert len(found.all("fieldset")) == 2
+    assert found.text.count("which this server does not have") == 1
+    assert found.text.count(shown) > 15
+    (field,) = [one for one in found.all("textarea") if one["name"] != "answer"]
+    assert field["name"] == f"field/{shown}".replace("</", "<~1").replace("/\\", "~1\\")
+    (chosen,) = [
+        one for one in found.all("form") if "form" in parse_qs(urlsplit(one["action"]).query)["id"][0]
+    ]
+    answer = browser.post(chosen["action"], data={"secret": TOKEN.form_secret, field["name"]: HOSTILE})
+    assert answer.status_code == 422
+    assert shown in read(answer.text).text
 
 
 def test_hostile_names_in_the_address_are_told_back_harmlessly(client: Client, desk_store: Any) -> None:

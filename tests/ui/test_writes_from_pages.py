@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote_plus
+from urllib.parse import quote_plus, urlencode
 
 import anyio
 import pytest
-from desk import SESSION, Shift, filled, resources_of
+from desk import HOSTILE, REFUNDS, SESSION, Shift, Verdict, filled, refunds_turn, resources_of
 from reading import Client, read
 from starlette.testclient import TestClient
 
 from reactifact import SessionStore
 from reactifact.branching import BranchStore
 from reactifact.checkpoints import InMemoryKVBackend
-from reactifact.interrupt import PendingQuestion
+from reactifact.interrupt import PendingQuestion, TypedQuestion
 from reactifact.ui import writes
 from reactifact.ui.guard import Token
+from reactifact.ui.pages import questions as pages
 
 S = f"s={quote_plus(SESSION)}"
 TOKEN = Token("a token of this test")
@@ -171,3 +173,164 @@ def test_an_answer_wakes_the_next_turn(owner: TestClient, store: Any) -> None:
         return waiting
 
     assert "question:refund" in anyio.run(go_on)
+
+
+# -- questions that were asked with a model ----------------------------------------------------------
+
+R = f"s={quote_plus(REFUNDS)}"
+
+
+def refunds(store: Any) -> Any:
+    async def load() -> Any:
+        return await SessionStore(store).load_session(REFUNDS)
+
+    return anyio.run(load)
+
+
+def asked_for(store: Any, text: str) -> Any:
+    """Return the question of the refunds that begins so, and whose answer an agent waits for."""
+    found = (one for one in refunds(store).list_artifacts(TypedQuestion) if one.data.asked_by)
+    return next(one for one in found if one.data.question.startswith(text))
+
+
+def address_of(question_id: str) -> str:
+    return f"/answer?{urlencode({'s': REFUNDS, 'b': 'main', 'id': question_id})}"
+
+
+def test_a_question_with_a_model_is_a_form_with_its_deadline(
+    owner: TestClient, client: Client, store: Any
+) -> None:
+    found = read(owner.get(f"/questions?{R}").text)
+    text = found.text
+    for said in (
+        "May we refund 42.90 to li@example.com?",
+        "answered with a desk.Verdict",
+        "In euros, 500 at most.",
+    ):
+        assert said in text
+    assert "3 h 30 min left open until 2026-03-02 13:00:" in text
+    assert "expired it was open until 2026-03-02 09:25:00" in text.partition("Expired without an answer")[2]
+    assert "2 questions on" in text
+    names = {str(one["name"]) for kind in ("input", "select", "textarea") for one in found.all(kind)}
+    fields = ["approved", "amount", "way", "comment", "tell", "until"]  # in the order of the model
+    places = [text.index(name.capitalize()) for name in fields]
+    assert places == sorted(places)
+    assert names == {"secret", "option"} | {f"field/{name}" for name in fields}
+    assert len(found.all("form")) == 2  # what has expired has none
+    assert read(client(store).get(f"/questions?{R}").text).all("form") == []
+    assert "3 open" not in read(owner.get("/").text).text
+
+
+def test_a_filled_in_form_wakes_who_waits(owner: TestClient, store: Any) -> None:
+    question = asked_for(store, "May we")
+    form = {
+        "approved": "1",
+        "amount": "12.5",
+        "way": "1",
+        "comment": "as\r\nagreed",
+        "tell": ["0", "2"],
+        "until": "",
+    }
+    sent = {**FORM, **{f"field/{name}": value for name, value in form.items()}}
+    after = owner.post(address_of(question.id), data=sent)
+    assert str(after.url).endswith(f"/questions?{R}&b=main")
+    answered = refunds(store).get(question.id)
+    assert answered.data.answer() == Verdict(
+        approved=True, amount=12.5, way="voucher", comment="as\nagreed", tell=["customer", "accounts"]
+    )
+
+    async def newest() -> Any:
+        return (await BranchStore(store).log(f"{REFUNDS}/main", limit=1))[0]
+
+    assert anyio.run(newest).author == "inspector"
+
+    async def go_on() -> None:
+        await refunds_turn(SessionStore(store))
+
+    anyio.run(go_on)
+    carrier = asked_for(store, "Who fetches")
+    page = read(owner.get(f"/questions?{R}").text)
+    assert "Who fetches the parcel?" in page.text
+    assert "the fast one" in page.text
+    assert owner.post(address_of(carrier.id), data={**FORM, "option": "1"}).status_code == 200
+    anyio.run(go_on)
+    (action,) = refunds(store).pending_actions()
+    assert action.data.payload == {"way": "voucher", "by": "Swift"}
+
+
+def test_an_answer_that_is_not_the_model_is_shown_again_with_what_is_wrong(
+    owner: TestClient, store: Any
+) -> None:
+    question = asked_for(store, "May we")
+    sent = {"field/amount": "501", "field/comment": "x" * 61, "field/approved": "1", "field/until": "soon"}
+    answer = owner.post(address_of(question.id), data={**FORM, **sent})
+    assert answer.status_code == 422
+    found = read(answer.text)
+    by_name = {str(one["name"]): one for kind in ("input", "select") for one in found.all(kind)}
+    wrong = {name for name, one in by_name.items() if one.get("aria-invalid")}
+    assert wrong == {"field/amount", "field/comment", "field/way", "field/until"}
+    assert "Input should be less than or equal to 500" in found.text
+    assert "Field required" in found.text
+    assert by_name["field/amount"]["value"] == "501"  # what was typed is not lost
+    assert "checked" in by_name["field/approved"]
+    assert not refunds(store).get(question.id).data.answered
+    fixed = {f"field/{name}": value for name, value in {"amount": "5", "way": "0"}.items()}
+    form = found.all("form")[0]
+    assert owner.post(form["action"] or "", data={**FORM, **fixed}).status_code == 200
+    assert refunds(store).get(question.id).data.answer() == Verdict(
+        approved=False, amount=5, way="card", tell=[]
+    )
+
+
+@pytest.mark.parametrize("option", ["", "2", "yes", HOSTILE])
+def test_an_option_that_is_not_there_is_refused(owner: TestClient, store: Any, option: str) -> None:
+    answer = owner.post(address_of("question:carrier"), data={**FORM, "option": option})
+    assert answer.status_code == 422
+    assert "takes one of its options" in read(answer.text).text
+    assert not refunds(store).get("question:carrier").data.answered
+
+
+def test_a_late_answer_and_a_second_one_are_their_errors(owner: TestClient, store: Any) -> None:
+    late = owner.post(address_of("question:late"), data={**FORM, "field/way": "0", "field/amount": "1"})
+    assert (late.status_code, "takes no answer any more" in read(late.text).text) == (410, True)
+    for status in (200, 200):  # the same one again changes nothing
+        assert owner.post(address_of("question:carrier"), data={**FORM, "option": "0"}).status_code == status
+    second = owner.post(address_of("question:carrier"), data={**FORM, "option": "1"})
+    assert (second.status_code, "its answer stays" in read(second.text).text) == (409, True)
+    assert refunds(store).get("question:carrier").data.resolution == {"name": "Swift", "days": 1}
+
+
+def test_a_model_that_the_server_does_not_have_is_named(owner: TestClient, store: Any) -> None:
+    async def ask() -> None:
+        async with await SessionStore(store).open(SESSION, resources_of()) as session:
+            question = TypedQuestion(question="And?", answer_type="elsewhere.Answer", answer_schema={})
+            session.context.create(question, id="question:elsewhere")
+
+    anyio.run(ask)
+    found = read(owner.get(f"/questions?{S}").text)
+    assert "elsewhere.Answer, which this server does not have: start it with --models" in found.text
+    assert not [form for form in found.all("form") if "elsewhere" in str(form["action"])]
+    answer = owner.post(f"/answer?{S}&b=main&id=question:elsewhere", data=FORM)
+    assert answer.status_code == 409
+    assert "elsewhere.Answer" in answer.text
+    assert "--models" in answer.text
+    assert "elsewhere" not in sys.modules
+
+
+def test_questions_of_both_kinds_come_in_pages(
+    owner: TestClient, store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "LOOKED_AT", 1)
+    seen: list[str] = []
+    address: str | None = f"/questions?{R}"
+
+    async def ask() -> None:
+        async with await SessionStore(store).open(REFUNDS, resources_of()) as session:
+            session.context.create(PendingQuestion(question="A plain one?"), id="question:plain")
+
+    anyio.run(ask)
+    while address is not None:
+        found = read(owner.get(address).text)
+        seen += [one for one in found.links if one.startswith("/artifact?")]
+        address = next((one for one in found.links if "after=" in one), None)
+    assert len(seen) == len(set(seen)) == 4

@@ -15,7 +15,7 @@ from ..._store.protocol import scan_refs
 from ...outbox import waiting_actions
 from ..asked import Asked, url
 from ..frame import Page, chip, counted, empty, moment, pager, says, span
-from .questions import open_questions
+from .questions import unanswered_questions
 
 PER_PAGE = 20
 BRANCHES = 6
@@ -100,8 +100,8 @@ def _row(asked: Asked, one: Listed, broken: list[DamagedHead]) -> list[Html]:
             pending, refused, parked, _ = waiting_actions(line.state, line.ledger, asked.now)
             waiting.update((action.id, action.age) for action in pending)
             failed.update(action.id for action in (*refused, *parked))
-            found = open_questions(asked.database, line.state)
-            asking.update(question.id for question in found.items)
+            found = unanswered_questions(asked.database, line.state, asked.now)
+            asking.update(question.id for question in found.open)
             more = more or found.after is not None
             if head.branch == MAIN or len(branches) == 1:
                 version = line.version

@@ -9,9 +9,21 @@
 
   const query = main.dataset.session === undefined ? "" : "?s=" + encodeURIComponent(main.dataset.session);
 
+  // A form in which something stands that was not there at first: it would be lost.
+  const isFilledIn = (form) => [...form.elements].some((one) => {
+    if (one.matches("select")) {
+      const first = [...one.options].findIndex((option) => option.defaultSelected);
+      return one.selectedIndex !== Math.max(first, 0);
+    }
+    return one.matches("[type=checkbox], [type=radio]")
+      ? one.checked !== one.defaultChecked
+      : one.matches("input, textarea") && one.value !== one.defaultValue;
+  });
+
   const isBusy = () => {
     const active = document.activeElement;
     if (active && main.contains(active) && active.matches("input, textarea, select")) return true;
+    if ([...main.querySelectorAll("form[method=post]")].some(isFilledIn)) return true;
     const selection = document.getSelection();
     return selection !== null && !selection.isCollapsed && main.contains(selection.anchorNode);
   };
@@ -39,7 +51,7 @@
     const answer = await fetch("/pulse" + query, { cache: "no-store" });
     if (!answer.ok || (await answer.text()) === main.dataset.pulse) return;
     if (isBusy()) {
-      said.textContent = "Something new was written. It shows when you leave the field, or reload.";
+      said.textContent = "Something new was written. It shows when you leave the field and send what you filled in, or reload.";
       return;
     }
     const page = await fetch(location.href, { cache: "no-store" });
