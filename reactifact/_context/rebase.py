@@ -126,6 +126,7 @@ def adopt(
     """
     line.ledger.refresh()
     line.ref, line.published = ref, tip
+    line.note_moves_by_git()
     change = new_change_id()
     standing = stand_on(
         line.objects,

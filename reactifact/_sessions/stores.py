@@ -29,6 +29,7 @@ from .._store.objects import Oid
 from .._store.protocol import Durability as Durability
 from .._store.protocol import (
     FetchesRefs,
+    LogsMoves,
     ObjectBackend,
     Progress,
     Prunable,
@@ -295,7 +296,10 @@ async def prune_store(
         )
     if not grace >= 0:
         raise ValueError(f"grace={grace}: give seconds, 0 or more")
-    forgotten = await in_thread(forget, database, SystemClock().now() - timedelta(seconds=grace))
+    before = SystemClock().now() - timedelta(seconds=grace)
+    forgotten = await in_thread(forget, database, before)
+    if isinstance(backend, LogsMoves):
+        await in_thread(backend.forget_moves, before)
     if not isinstance(backend, Prunable):  # a bare repository, which `git gc` tidies
         return Pruned(0, 0, 0, forgotten)
     done = await in_thread(partial(backend.prune, grace=grace, rewrite=rewrite, progress=progress))

@@ -78,6 +78,7 @@ def _held(database: Database, verb: str, session: str, branch: str) -> Iterator[
             raise UnknownRevision(
                 f"session {session!r} has no branch {branch!r}, so nothing can be {_done(verb)}"
             )
+        line.write_moves_by_git()
         yield line
 
 
@@ -94,11 +95,11 @@ def _leading_to(database: Database, line: Branch) -> Iterator[Operation]:
 
 
 def _standing(line: Branch) -> list[Oid]:
-    """Return where a branch stands: its tip, and what is below notes of its queue."""
+    """Return where a branch stands: its tip, and what is below notes of its queue or adopted by it."""
     found: list[Oid] = []
     for oid, record in first_parents(line.objects, line.tip):
         found.append(oid)
-        if record is None or record.kind != "queue":
+        if record is None or record.kind not in ("queue", "adopt"):
             break
     return found
 

@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from ..errors import Contention, LedgerMissing, StaleSession, StoreError
+from ._history.git_moves import moves_by_git
 from ._history.oplog import Operation, logged
 from .commits import CommitRecord, check_state, make_commit, read_roots, require_kind, require_record
 from .graph import joined_compactions
@@ -74,7 +75,7 @@ class Publication:
     trees: dict[Oid, Tree]
     update: RefUpdate
     tip: Oid
-    operation: Operation | None = None  # for the log: the ref does not go forward
+    operations: tuple[Operation, ...] = ()  # for the log: the ref does not go forward
 
 
 class Branch:
@@ -100,6 +101,7 @@ class Branch:
         self._left: tuple[Oid | None, Oid | None] = (None, None)  # held results and queue of the tip
         self._made: Oid | None = None  # the commit that was sealed here last
         self._moved_back: Operation | None = None  # noted, and not published yet
+        self._by_git: tuple[Operation, ...] = ()  # moves that git made, and the log does not know yet
         self.state = State(self.objects, Roots(), 0, Indexes())
 
     @classmethod
@@ -115,6 +117,7 @@ class Branch:
         line.ref = ref
         line.published = refs[ref]
         line.move_to(refs[ref])
+        line.note_moves_by_git()
         line.is_borrowed = line.record is not None and line.record.session != session
         return line
 
@@ -369,8 +372,13 @@ class Branch:
         update = RefUpdate(self.ref, self.published, tip)
         back = self._moved_back
         is_new = back is not None and back.before.get(self.ref) == self.published
-        operation = back if is_new else None
-        return Publication(dict(self.objects.objects), dict(self.objects.trees), update, tip, operation)
+        operations = (*self._by_git, back) if is_new and back is not None else self._by_git
+        return Publication(dict(self.objects.objects), dict(self.objects.trees), update, tip, operations)
+
+    def note_moves_by_git(self) -> None:
+        """Note for the session's log where git moved the ref to what it holds, and not forward. Reads."""
+        if self.ref is not None and self.published is not None:
+            self._by_git = tuple(moves_by_git(self.database, self.session, self.ref, self.published))
 
     def note_move(self, kind: str, when: datetime, text: str) -> None:
         """Note for the session's log that the line has just left what is published, and not forward."""
@@ -378,6 +386,20 @@ class Branch:
         if self.ref is not None and self.published is not None and tip is not None:
             before, after = {self.ref: self.published}, {self.ref: tip}
             self._moved_back = Operation(kind, when.isoformat(), text, before, after)
+
+    def write_moves_by_git(self) -> None:
+        """Write what `note_moves_by_git` noted, where nothing else is to be written. Raises `Contention`."""
+        for left in reversed(range(_ATTEMPTS if self._by_git else 0)):
+            staged = Staging(self.database)
+            log = logged(staged, self.session, *self._by_git)
+            try:
+                self.database.write(staged.objects, log)
+            except Contention:
+                if not left:
+                    raise
+                continue
+            self._by_git = ()
+            return
 
     def write(self, publication: Publication | None) -> None:
         """Write the ledger, then what was prepared. Runs in a worker thread.
@@ -388,19 +410,19 @@ class Branch:
         if publication is None:
             return
         try:
-            if publication.operation is None:
+            if not publication.operations:
                 self.database.write(publication.objects, [publication.update], publication.trees)
             else:
-                self._write_logged(publication, publication.operation)
+                self._write_logged(publication)
         except Contention as error:
             raise StaleSession(f"{self._moved()} ({error})") from error
 
-    def _write_logged(self, publication: Publication, operation: Operation) -> None:
+    def _write_logged(self, publication: Publication) -> None:
         """Write a publication, and what it does in the session's log, which other branches move too."""
         name, expected, _ = publication.update
         for left in reversed(range(_ATTEMPTS)):
             staged = Staging(self.database)
-            log = logged(staged, self.session, operation)
+            log = logged(staged, self.session, *publication.operations)
             try:
                 # the log first: where files move one after another, an entry of a move that was not made
                 # stands for no branch
@@ -417,7 +439,7 @@ class Branch:
             return
         self.objects.forget(publication.objects)
         self.published, self.is_unsure = publication.tip, False
-        self._moved_back = None
+        self._moved_back, self._by_git = None, ()
 
     def publish(self) -> None:
         """Prepare, write and finish in one go."""

@@ -217,7 +217,8 @@ def reach(
 ) -> None:
     """Add all that some objects reach, and they themselves, to what is known; blobs are not read.
 
-    `walked` is called after each read. What is known is taken to be there with all it reaches. Read level by level. Raises as `read` does.
+    `walked` is called after each read. What is known is taken to be there with all it reaches. Read level by
+    level. Raises as `read` does.
     """
     level = set(starts) - known
     while level:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from datetime import datetime
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from ..errors import DamagedRef, InvalidName, MissingObject, StoreError
@@ -196,6 +197,27 @@ class FetchesRefs(Protocol):
 
     def identity(self, *, create: bool = True) -> str:
         """Return what no other store is called, a copy or a clone of this one included; empty without one."""
+        ...
+
+
+class RefMove(NamedTuple):
+    """A move of a ref from one id to another; forty zeros stand for none."""
+
+    old: Oid
+    new: Oid
+    when: datetime
+
+
+@runtime_checkable
+class LogsMoves(Protocol):
+    """A backend in which git moves refs too, and notes that it did."""
+
+    def moves_by_git(self, name: str) -> list[RefMove]:
+        """Return the last moves of a ref that git made, the oldest first, as far as they are known."""
+        ...
+
+    def forget_moves(self, before: datetime) -> int:
+        """Let go of what git moved before a moment, which holds what it names; return how many moves."""
         ...
 
 

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,7 @@ class Shop:
         self.path = folder / "state.git"
         self.work = folder / "clone"
         self.sent: list[str] = []
+        self.left = ""  # where the branch stood before it was last pushed with force
 
     async def deliver(self, _: Context, action: Artifact[PendingAction]) -> None:
         self.sent.append(action.data.idempotency_key)
@@ -123,6 +125,8 @@ class Shop:
         self.git("commit", "-q", "-m", message, *options)
 
     def push(self, *options: str) -> None:
+        if "--force" in options:
+            self.left = git(self.path, "rev-parse", MAIN).strip()
         self.git("push", "-q", *options, "origin", f"HEAD:{MAIN}")
 
 
@@ -533,6 +537,79 @@ def test_what_git_wrote_is_a_generation(shop: Shop, name: str) -> None:
     head = git(shop.path, "rev-parse", MAIN).strip()
     shop.run()
     assert (shop.sent, git(shop.path, "rev-parse", MAIN).strip()) == ([], head)
+
+
+REWRITTEN = (
+    *("amend_of_the_message", "amend_of_a_payload", "amend_that_takes_an_intent_away"),
+    *("filter_branch", "reset_of_a_commit_and_another"),
+)
+
+
+@pytest.mark.parametrize("name", REWRITTEN)
+def test_a_history_that_git_wrote_anew_is_gone_back_from_and_to(shop: Shop, name: str) -> None:
+    VALID[name][0](shop)
+    pushed = git(shop.path, "rev-parse", MAIN).strip()
+    # what was dropped is held before anybody of ours has looked, and afterwards until a prune
+    git(shop.path, "gc", "-q", "--prune=now")
+    shop.run()
+    before, shop.sent = shop.sent, []
+    branches = BranchStore(shop.path, durability="os")
+
+    def undone() -> str:
+        return anyio.run(branches.undo, "s")
+
+    told = undone()
+    while "with git" not in told:  # what the clerk did about it
+        told = undone()
+    assert told == f"the move of s/main with git from {shop.left[:12]} to {pushed[:12]}"
+    assert git(shop.path, "rev-parse", MAIN).strip() == shop.left
+    assert anyio.run(branches.redo, "s") == told
+    assert git(shop.path, "merge-base", pushed, MAIN).strip() == pushed
+    assert undone() == told
+    shop.run()
+    assert len({*before, *shop.sent}) == len([*before, *shop.sent])  # nothing is sent twice
+    fsck(shop.path)
+    anyio.run(partial(SessionStore(shop.path, durability="os").prune, grace=0))
+    git(shop.path, "gc", "-q", "--prune=now")
+    assert subprocess.run(["git", "-C", str(shop.path), "cat-file", "-e", pushed], check=False).returncode
+    shop.state()
+    fsck(shop.path)
+
+
+def test_a_branch_that_git_set_back_to_a_commit_of_ours_is_gone_back_from(shop: Shop) -> None:
+    shop.run(lambda context: context.create(Order(item="jam", price=4), id="jam"))
+    left = git(shop.path, "rev-parse", MAIN).strip()
+    shop.push("--force")  # the clone has not heard of jam
+    assert "jam" not in shop.state()
+    branches = BranchStore(shop.path, durability="os")
+    assert "with git" in anyio.run(branches.undo, "s")
+    assert git(shop.path, "rev-parse", MAIN).strip() == left
+    assert shop.state()["jam"] == "jam 4"
+    assert shop.sent == [*WAITS, "notify:jam"]
+    assert "with git" in anyio.run(branches.redo, "s")
+    assert "jam" not in shop.state()
+    shop.run(lambda context: context.create(Note(text="on it goes"), id="note"))
+    assert "direct changes came after it" not in anyio.run(branches.undo, "s")
+
+
+def test_each_forced_push_before_an_adoption_is_a_move_of_its_own(shop: Shop) -> None:
+    start = git(shop.path, "rev-parse", MAIN).strip()
+    for price in (7, 8):
+        shop.git("commit", "-q", "--amend", "-m", f"price {price}")
+        shop.push("--force")
+        shop.write("tea", f'{{"item": "tea", "price": {price}}}')
+        shop.commit(f"tea {price}")
+        shop.push()
+    branches = BranchStore(shop.path, durability="os")
+    assert shop.state()["tea"] == "tea 8"
+    anyio.run(branches.undo, "s")
+    assert shop.state()["tea"] == "tea 7"
+    anyio.run(branches.undo, "s")
+    assert shop.state() == START
+    assert git(shop.path, "rev-parse", MAIN).strip() == start
+    for price in (7, 8):
+        anyio.run(branches.redo, "s")
+        assert shop.state()["tea"] == f"tea {price}"
 
 
 def test_a_version_says_who_wrote_it_and_the_ones_before_are_kept(shop: Shop) -> None:

@@ -37,7 +37,7 @@ _ATTEMPTS = 8
 class Operation:
     """One operation: what it was, and where each ref it moved stood before and after."""
 
-    kind: str  # checkout, compaction, undo, sync; what else moves a branch gives its own name
+    kind: str  # checkout, compaction, undo, sync, rewrite (by git); other moves give their own name
     when: str
     text: str
     before: Mapping[str, Oid]
@@ -89,16 +89,23 @@ def moved(
     return logged(objects, session, Operation(kind, when.isoformat(), reason, before, after))
 
 
-def logged(objects: Staging, session: str, operation: Operation) -> list[RefUpdate]:
-    """Stage the log with one more operation, and return the moves of its refs."""
-    return _staged(objects, session, lambda known: [*known, operation])
+def logged(objects: Staging, session: str, *made: Operation) -> list[RefUpdate]:
+    """Stage the log with more operations, the oldest first, and return the moves of its refs."""
+    return _staged(objects, session, lambda known: [*known, *made])
 
 
 def without(objects: Staging, session: str, taken: Operation, then: Operation | None) -> list[RefUpdate]:
-    """Stage the log with one operation taken out and perhaps another added; return the moves of its refs."""
+    """Stage the log with one operation taken out and perhaps another added; return the moves of its refs.
+
+    What is done again stands below the undoes that can still be taken back.
+    """
 
     def change(known: list[Operation]) -> list[Operation]:
-        return [one for one in known if one != taken] + ([] if then is None else [then])
+        left = [one for one in known if one != taken]
+        place = len(left)
+        while then is not None and then.kind != "undo" and place and left[place - 1].kind == "undo":
+            place -= 1
+        return left if then is None else [*left[:place], then, *left[place:]]
 
     return _staged(objects, session, change)
 

@@ -9,6 +9,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 
 import pygit2
@@ -18,6 +19,7 @@ from ....errors import MissingObject, SessionBusy, StoreError
 from ...objects import MAX_OBJECT, GitObject, Kind, Oid, first_parent, require_size
 from ...protocol import (
     Durability,
+    RefMove,
     RefScan,
     RefUpdate,
     check_durability,
@@ -40,6 +42,7 @@ from .pack_folder import (
     object_count,
 )
 from .packed_refs import GitLocks
+from .reflog import RefLogs
 from .refs import Head, RefFolder
 from .repository import is_unmade, open_repository, require_settled, settle
 
@@ -154,7 +157,10 @@ class GitBackend:
         self._indexes: dict[str, CheckedIndexes] = {}
         self._merger = PackMerger(self._packs, self._step)
         self._git_locks = GitLocks(git_dir, self._location, self._locks, sync=self._sync, wait=lock_wait)
-        self._refs = RefFolder(git_dir, self._location, self._git_locks, sync=self._sync, step=self._step)
+        self._logs = RefLogs(git_dir)
+        self._refs = RefFolder(
+            git_dir, self._location, self._git_locks, self._logs, sync=self._sync, step=self._step
+        )
         self._head = Head(git_dir, self._refs, self._git_locks, sync=self._sync, step=self._step)
         self._recent = RecentObjects()
         self._mutex = threading.Lock()
@@ -355,6 +361,21 @@ class GitBackend:
         except FileNotFoundError:
             return ""
         return name if place == inode else ""
+
+    def moves_by_git(self, name: str) -> list[RefMove]:
+        """Return the last moves of a ref that git made, the oldest first: a push, a `branch -f`."""
+        if not self._is_there():
+            return []
+        with os_errors(self._location, "reading the log of a ref of"):
+            return self._logs.moves(name)
+
+    def forget_moves(self, before: datetime) -> int:
+        """Take what git moved before a moment out of its logs, so that the next `git gc` may remove it."""
+        self._require_writable()
+        if not self._is_there():
+            return 0
+        with os_errors(self._location, "pruning"):
+            return self._refs.forget_moves(before)
 
     def check_indexes(self) -> None:
         """Raise `DamagedIndex` for an index of a pack that is damaged. It reads all of them."""

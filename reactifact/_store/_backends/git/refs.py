@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from datetime import datetime
 
 import pygit2
 
@@ -20,6 +21,7 @@ from ...protocol import RefScan, RefUpdate, name_in_the_way, parent_names
 from ..files import read_plain, refuse_links, remove, sync_folder
 from .pack_folder import Step
 from .packed_refs import PACKED, GitLocks, LockFile, PackedRefs
+from .reflog import RefLogs
 
 # -- refs of a bare repository by hand: list by prefix, read, and move by compare-and-swap --
 
@@ -34,10 +36,13 @@ _FOLDING = ("core.ignorecase", "core.precomposeunicode")  # what git notes of su
 class RefFolder:
     """The refs of one repository."""
 
-    def __init__(self, git_dir: str, location: str, locks: GitLocks, *, sync: bool, step: Step) -> None:
+    def __init__(
+        self, git_dir: str, location: str, locks: GitLocks, logs: RefLogs, *, sync: bool, step: Step
+    ) -> None:
         self._git_dir = git_dir
         self._location = location
         self._locks = locks
+        self._logs = logs
         self._sync = sync
         self._step = step
         self._packed = PackedRefs(git_dir, locks, sync=sync)
@@ -144,15 +149,28 @@ class RefFolder:
         Raises `Contention` when it does not hold what is expected, `StoreBusy` when its locks are not to
         be had.
         """
-        folder = update.name.rpartition("/")[0]
-        # where the disk folds, those that differ by case alone are made one after another
-        subject = folder.casefold() if self.folds_case else folder
-        with self._locks.between_ours(subject, f"refs under {folder}", striped=True):
+        with self._between_ours(update.name):
             self.require(update, self.read(update.name))
             if update.expected is None and update.new is not None:
                 self._make_way(update.name)
             if update.new is not None or update.expected is not None:
                 self._swap(update)
+
+    def forget_moves(self, before: datetime) -> int:
+        """Take moves older than a moment out of git's logs; return how many. Raises `StoreBusy`."""
+        count = 0
+        for name in list(self._logs.names()):
+            with self._between_ours(name), self._locks.file(name):
+                count += self._logs.forget(name, before)
+        return count
+
+    @contextmanager
+    def _between_ours(self, name: str) -> Iterator[None]:
+        folder = name.rpartition("/")[0] or name
+        # where the disk folds, those that differ by case alone are made one after another
+        subject = folder.casefold() if self.folds_case else folder
+        with self._locks.between_ours(subject, f"refs under {folder}", striped=name != folder):
+            yield
 
     def _swap(self, update: RefUpdate) -> None:
         path = f"{self._git_dir}/{update.name}"
@@ -180,6 +198,7 @@ class RefFolder:
         # The packed one first: without its loose ref it would show an old value.
         with self._locks.between_ours(PACKED, PACKED), self._packed.without(name):
             self._step("ref-unpacked")
+            self._logs.remove(name)
             remove(path)
             if self._sync:
                 sync_folder(os.path.dirname(path))

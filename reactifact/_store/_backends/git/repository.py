@@ -25,7 +25,13 @@ ATTRIBUTES = (
     ".reactifact/** -diff merge=union linguist-generated",
     "outbox/** -diff merge=union linguist-generated",
 )
-SETTINGS = {"gc.auto": "0", "receive.autogc": "false", "maintenance.auto": "false"}
+SETTINGS = {
+    "gc.auto": "0",
+    "receive.autogc": "false",
+    "maintenance.auto": "false",
+    "core.logallrefupdates": "true",  # so that what a forced push leaves behind is known
+}
+_AS_GOOD = {"core.logallrefupdates": ("always",)}
 
 _CREATING = "reactifact-creating"
 _FOLDERS = ("info", "objects/info", "objects/pack", "refs/heads", "refs/tags")
@@ -33,6 +39,7 @@ _OWN = (
     *(_CREATING, "HEAD", "config", "description", "info", "info/attributes", "packed-refs"),
     *("objects", "objects/info", "objects/info/commit-graphs", "objects/pack"),
     *("refs", "refs/heads", "refs/tags"),
+    *("logs", "logs/refs", "logs/refs/heads", "logs/HEAD"),
     *("reactifact", "reactifact/identity", "reactifact/locks", "reactifact/writers"),
 )
 """What is written, or emptied, in the repository itself; `refs` looks at what lies below it."""
@@ -42,6 +49,7 @@ _CONFIG = """\
 \trepositoryformatversion = 0
 \tfilemode = true
 \tbare = true
+\tlogallrefupdates = true
 [gc]
 \tauto = 0
 [receive]
@@ -241,7 +249,8 @@ def _read_config(git_dir: Path, location: str) -> dict[str, str | None]:
 
 def _missing_settings(git_dir: Path) -> list[str]:
     config = _read_config(git_dir, str(git_dir))
-    return [name for name, value in SETTINGS.items() if config.get(name) != value]
+    found = ((name, value, config.get(name)) for name, value in SETTINGS.items())
+    return [name for name, value, held in found if held != value and held not in _AS_GOOD.get(name, ())]
 
 
 def _missing_attributes(git_dir: Path) -> list[str]:
