@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from .._store._backends.kv import MemoryBackend
 from .._store._history.adoption import roots_at
+from .._store._history.listings import settle_listings
 from .._store._history.merge import (
     NOTHING,
     Combined,
@@ -31,7 +32,6 @@ from ..commit import Write
 from ..errors import MissingObject
 from ..events import EventType
 from ..merging import Combiner, MergeConflict, Policy, settle
-from . import working_copy
 from .working_copy import WorkingCopy
 
 __all__ = ["Merge", "MergeConflict", "Union", "copy_history", "join_ledgers", "prepare"]
@@ -260,7 +260,7 @@ def apply_plan(plan: MergePlan, working: WorkingCopy, theirs: State, origin: Ori
         written.append((meta, item.ours.stored is not None))
         if is_theirs:
             adopted.add(meta.id)
-    working_copy.settle_listings(state, theirs, adopted)
+    settle_listings(state, theirs, adopted)
     for meta, existed in written:
         _note(meta, existed, working, origin, writes)
     for artifact_id in plan.delete:

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import uuid
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, MutableMapping
+from collections.abc import Callable, Iterable, MutableMapping
 from contextvars import ContextVar
-from dataclasses import replace
 from datetime import datetime
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from pydantic import BaseModel
 
-from .._store.layout import Edge, ListingRecord, Meta, ReadRecord, file_path
+from .._store._history.listings import is_since
+from .._store.layout import Edge, ListingRecord, Meta, file_path
 from .._store.ledger import Ledger
 from .._store.names import encode_name
 from .._store.objects import Oid
 from .._store.state import Origin, State, StateSavepoint, Stored
-from .._store.trees import compare, lookup
+from .._store.trees import lookup
 from .._undeclared import over_stored
 from ..artifacts import (
     ACTION_TYPE,
@@ -384,7 +384,7 @@ def _read_older(working: WorkingCopy, reader: Meta, read: Meta) -> bool:
     seen = [r.version for r in reader.reads if r.artifact_id == read.id]
     if seen:  # says it exactly, also where a listing of another branch cannot
         return any(0 <= version < now for version in seen)
-    return any(listing.type_id == read.type_id and _is_since(read, listing) for listing in reader.listings)
+    return any(listing.type_id == read.type_id and is_since(read, listing) for listing in reader.listings)
 
 
 def stale_artifacts(working: WorkingCopy) -> list[Artifact[Any]]:
@@ -439,55 +439,6 @@ class _WrittenOfType:
             written >= sequence and artifact_id != besides
             for written, artifact_id in self._latest[listed - 1]
         )
-
-
-def settle_listings(state: State, theirs: State, taken: Collection[str]) -> None:
-    """Note what the listings of two merged branches saw, where the order of writes no longer tells it.
-
-    A listing is a place in the order of its own branch, and the other branch counted on its own. Called when
-    `state`, not flushed since, has taken over the artifacts `taken`. Costs what differs between the two.
-    What a listing did not see is noted only where it would count as changed since: so what the other branch
-    created may count as seen when it changes after the merge, and what was seen always does.
-    """
-    sides: dict[str, tuple[Meta | None, Meta | None]] = {}
-    for _, left, right in compare(state.objects, state.roots.meta, theirs.roots.meta):
-        mine, other = (_meta(state, oid) for oid in (left, right))
-        known = mine or other
-        assert known is not None
-        sides[known.id] = (mine, other)
-    now = {name: stored.meta for name in sides if (stored := state.stored(name)) is not None}
-    by_type: dict[str, list[Meta]] = {}
-    for meta in now.values():
-        by_type.setdefault(meta.type_id, []).append(meta)
-    for reader in now.values():
-        side = 1 if reader.id in taken else 0
-        told = {read.artifact_id for read in reader.reads} | {reader.id}
-        added = {
-            meta.id: ReadRecord(meta.id, -1 if seen is None else seen)
-            for listing in reader.listings
-            for meta in by_type.get(listing.type_id, ())
-            if meta.id not in told and meta != (was := sides[meta.id][side])
-            for seen in (_seen(was, listing),)
-            if (seen is not None and seen < meta.version) != _is_since(meta, listing)
-        }
-        if added:
-            meta = replace(reader, reads=(*reader.reads, *added.values()))
-            state.adopt(Stored(state.objects.put("blob", meta.encode()), meta), None)
-
-
-def _meta(state: State, oid: Oid | None) -> Meta | None:
-    return None if oid is None else Meta.decode(state.objects.read(oid).data)
-
-
-def _seen(meta: Meta | None, listing: ListingRecord) -> int | None:
-    """Return the version of an artifact that a listing of its own branch saw, `None` for none."""
-    if meta is None or meta.sequence >= listing.sequence:
-        return None
-    return max(0, meta.version - 1) if _is_since(meta, listing) else meta.version
-
-
-def _is_since(meta: Meta, listing: ListingRecord) -> bool:
-    return meta.sequence < listing.sequence <= meta.written
 
 
 def add_events(working: WorkingCopy, queue: Queue) -> None:

@@ -36,6 +36,7 @@ from ..object_db import Objects, Staging
 from ..objects import BLOB_MODE, TREE_MODE, CommitObject, Oid, TreeEntry
 from ..state import Origin, State, Stored
 from ..trees import Path, compare, lookup, subtree, update, walk
+from .listings import settle_listings
 
 _TOP = {".gitattributes", BOOKKEEPING, "artifacts", "relations", "outbox"}
 _FILE_MODES = (0o100644, 0o100755, 0o100664)
@@ -278,6 +279,7 @@ class _Above:
         self.changes: list[Change] = []
         self.read_by_ours: set[str] = set()
         self.replayed: set[str] = set()
+        self.taken: list[tuple[Standing, str]] = []  # artifacts that are of another side
         self.authors = self._authors()
 
     def stand(self) -> Standing:
@@ -288,6 +290,9 @@ class _Above:
         self._relations(relations)
         if self.problems:
             raise self._refusal()
+        for other in self.others:
+            taken = {artifact_id for side, artifact_id in self.taken if side is other}
+            settle_listings(self.state, other.state, taken)
         self._settle_wakes()
         queue = self._queue()
         self.state.flush()
@@ -467,6 +472,7 @@ class _Above:
     def _take(self, other: Standing, theirs: Stored, stored: Stored | None) -> None:
         """Take over the version of the other side, or its content where ours is later."""
         meta = theirs.meta
+        self.taken.append((other, meta.id))
         when = datetime.fromisoformat(meta.updated_at)
         if stored is not None and stored.meta.version >= meta.version:
             origin = _origin_of(meta, self.reader.change)
