@@ -19,6 +19,7 @@ from ..threads import is_on_loop
 from .canonical import commit_of, tree_of
 from .objects import (
     BLOB_MODE,
+    OVERHEAD,
     CommitObject,
     GitObject,
     Kind,
@@ -287,7 +288,7 @@ class Database:
                 self._trees.move_to_end(oid)
                 return found
         tree = tree_of(oid, self.read(oid))
-        self._keep_tree(oid, tree)
+        self._keep_trees({oid: tree})
         return tree
 
     def commit(self, oid: Oid) -> CommitObject:
@@ -308,8 +309,7 @@ class Database:
         needed = self.made.needed_by(objects, self.read)
         self.backend.write({**needed, **objects} if needed else objects, list(updates))
         self._keep(objects)
-        for oid, tree in (trees or {}).items():
-            self._keep_tree(oid, tree)
+        self._keep_trees(trees or {})
 
     def forget(self) -> None:
         """Forget all that is kept at hand: some of it may have been removed from the store."""
@@ -332,14 +332,14 @@ class Database:
                 if oid in self._raw or len(found.data) > _CACHED_OBJECT:
                     continue
                 self._raw[oid] = found
-                self._raw_bytes += found.in_memory
+                self._raw_bytes += len(found.data) + OVERHEAD
             while self._raw_bytes > _CACHED_BYTES:
                 _, dropped = self._raw.popitem(last=False)
-                self._raw_bytes -= dropped.in_memory
+                self._raw_bytes -= len(dropped.data) + OVERHEAD
 
-    def _keep_tree(self, oid: Oid, tree: Tree) -> None:
+    def _keep_trees(self, trees: Mapping[Oid, Tree]) -> None:
         with self._lock:
-            self._trees[oid] = tree
+            self._trees.update(trees)
             while len(self._trees) > _CACHED_TREES:
                 self._trees.popitem(last=False)
 

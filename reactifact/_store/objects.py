@@ -33,7 +33,8 @@ _SUBMODULE_MODE = 0o160000
 _LINE = itemgetter(1)
 _JOINED = 64 * 1024  # bytes that are hashed in one call, at the price of a copy
 _READ_AT_ONCE = 1000
-_OVERHEAD = 400  # bytes that an object takes beyond its content: its id, its place, Python's headers
+OVERHEAD = 400
+"""Bytes that an object takes in a cache beyond its content: its id, its place, Python's headers."""
 
 
 MAX_OBJECT = 256 * 1024 * 1024
@@ -66,11 +67,6 @@ class GitObject(NamedTuple):
 
     kind: Kind
     data: bytes
-
-    @property
-    def in_memory(self) -> int:
-        """About how many bytes it takes in a cache."""
-        return len(self.data) + _OVERHEAD
 
 
 class TreeEntry(NamedTuple):
@@ -108,6 +104,21 @@ def object_id(kind: str, data: bytes) -> Oid:
     digest = hashlib.sha1(head, usedforsecurity=False)
     digest.update(data)
     return digest.hexdigest()
+
+
+def misnamed(objects: Mapping[Oid, GitObject]) -> list[Oid]:
+    """Return the ids of those objects that stand under another id than their own."""
+    heads = {kind: kind.encode() for kind in ("blob", "tree", "commit", "tag")}
+    found = []
+    for oid, (kind, data) in objects.items():
+        if len(data) > _JOINED:
+            actual = object_id(kind, data)
+        else:  # as `object_id` does: a call for each costs as much as the hash
+            whole = b"%b %d\0%b" % (heads[kind], len(data), data)
+            actual = hashlib.sha1(whole, usedforsecurity=False).hexdigest()
+        if actual != oid:
+            found.append(oid)
+    return found
 
 
 def encode_tree(entries: Mapping[str, TreeEntry]) -> bytes:

@@ -10,11 +10,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
+from functools import lru_cache
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from ..errors import DamagedRef, InvalidName, MissingObject, StoreError
 from ._backends.locks import LockQueue
-from .objects import GitObject, Oid, object_id, require_size
+from .objects import GitObject, Oid, misnamed, object_id, require_size
 
 # -- the one protocol between reactifact and the place where objects and refs live --
 
@@ -313,6 +314,7 @@ MAX_NAME = 1023
 """Bytes of a whole ref name that git still reads."""
 
 
+@lru_cache(maxsize=4096)
 def check_ref_name(name: str) -> None:
     """Refuse what `git check-ref-format` refuses, and what a file system could not hold.
 
@@ -353,15 +355,15 @@ def check_oid(oid: Oid) -> None:
 
 def check_objects(objects: Mapping[Oid, GitObject], max_object: int | None = None) -> None:
     """Refuse objects under another id than their own, and those that are too large. Raises `StoreError`."""
-    for oid, item in objects.items():
-        if max_object is not None:
-            require_size(f"the {item.kind} {oid}, which was not written,", len(item.data), max_object)
-        actual = object_id(item.kind, item.data)
-        if actual != oid:
-            raise StoreError(
-                f"the {item.kind} handed in as {oid} is {actual}: nothing was written; "
-                f"take ids from object_id()"
-            )
+    for oid, (kind, data) in objects.items():
+        if max_object is not None and len(data) > max_object:
+            require_size(f"the {kind} {oid}, which was not written,", len(data), max_object)
+    for oid in misnamed(objects):
+        kind, data = objects[oid]
+        raise StoreError(
+            f"the {kind} handed in as {oid} is {object_id(kind, data)}: nothing was written; "
+            f"take ids from object_id()"
+        )
 
 
 def taken(objects: Mapping[Oid, GitObject], oids: Iterable[Oid], location: str) -> dict[Oid, GitObject]:

@@ -16,7 +16,7 @@ import pygit2
 from pygit2.enums import ObjectType
 
 from ....errors import MissingObject, SessionBusy, StoreError
-from ...objects import MAX_OBJECT, GitObject, Kind, Oid, first_parent, require_size
+from ...objects import MAX_OBJECT, OVERHEAD, GitObject, Kind, Oid, first_parent, require_size
 from ...protocol import (
     Durability,
     RefMove,
@@ -70,14 +70,15 @@ class RecentObjects:
         """Remember `objects`, except those over a quarter of the limit."""
         with self._mutex:
             for oid, item in objects.items():
+                size = len(item.data) + OVERHEAD
                 if oid in self._objects:
                     self._objects.move_to_end(oid)
-                elif item.in_memory <= self._limit // 4:
+                elif size <= self._limit // 4:
                     self._objects[oid] = item
-                    self._size += item.in_memory
+                    self._size += size
             while self._size > self._limit:
                 _, gone = self._objects.popitem(last=False)
-                self._size -= gone.in_memory
+                self._size -= len(gone.data) + OVERHEAD
 
     def clear(self) -> None:
         """Forget everything."""

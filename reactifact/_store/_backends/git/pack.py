@@ -9,6 +9,7 @@ import sys
 import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import accumulate, pairwise
 from mmap import mmap
 from typing import NamedTuple, cast
@@ -67,10 +68,10 @@ def build_pack(objects: Mapping[Oid, GitObject]) -> PackFiles:
     chunks = [b"PACK" + struct.pack(">II", 2, len(objects))]
     entries: list[Entry] = []
     offset = _HEADER
-    for oid in sorted(objects, key=lambda oid: (_ORDER[objects[oid].kind], oid)):
+    for _, oid in sorted([(_ORDER[item.kind], oid) for oid, item in objects.items()]):
         kind, data = objects[oid]
         packed = _entry_header(_TYPE[kind], len(data)) + zlib.compress(data, 1)
-        entries.append(Entry(bytes.fromhex(oid), offset, zlib.crc32(packed)))
+        entries.append(tuple.__new__(Entry, (bytes.fromhex(oid), offset, zlib.crc32(packed))))
         chunks.append(packed)
         offset += len(packed)
     body = b"".join(chunks)
@@ -98,8 +99,8 @@ def build_index(entries: Iterable[Entry], pack_checksum: bytes) -> bytes:
         [
             _INDEX_MAGIC,
             struct.pack(">I256I", 2, *fanout),
-            b"".join(entry.oid for entry in ordered),
-            struct.pack(f">{size}I", *(entry.crc for entry in ordered)),
+            b"".join([entry.oid for entry in ordered]),
+            struct.pack(f">{size}I", *[entry.crc for entry in ordered]),
             struct.pack(f">{size}I", *offsets),
             struct.pack(f">{len(large)}Q", *large),
             pack_checksum,
@@ -244,6 +245,7 @@ def _extents(pack: Packed, entries: Sequence[Entry]) -> Iterator[tuple[Entry, in
         yield entry, entry.offset, end
 
 
+@lru_cache(maxsize=4096)
 def _entry_header(kind: int, size: int) -> bytes:
     """Encode type and size: four bits of the size first, then seven a byte."""
     byte = (kind << 4) | (size & 0x0F)
