@@ -15,7 +15,7 @@ from blake3 import blake3
 from pydantic import BaseModel
 
 from .._store import canonical
-from .._store.layout import ListingRecord, Meta
+from .._store.layout import ListingRecord, Meta, file_path
 from .._store.names import encode_name
 from .._store.objects import Oid
 from .._store.state import Origin
@@ -65,7 +65,7 @@ def prepare(operations: Iterable[Operation], working: WorkingCopy) -> list[Prepa
             raise TypeError(
                 f"{operation!r} is not an operation: a patch holds Create, Update, Delete, Link and Unlink"
             )
-        encode_name(prepared[-1].artifact_id)
+        file_path(prepared[-1].artifact_id)  # raises `InvalidName` where it cannot be stored
     return prepared
 
 

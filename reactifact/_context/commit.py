@@ -187,7 +187,8 @@ class Committer:
         delivered = [delivery.key_of(name) for name in delivery.settle(self.working)]
         details = {**record.details, "delivered": delivered} if delivered else record.details
         operations = _readable(record.operations, self.line.objects)
-        record = replace(record, operations=operations, details=details)
+        if details is not record.details or operations is not record.operations:
+            record = replace(record, operations=operations, details=details)
         done = self.line.commit(record, other_parents=parents)
         self.working.operations = []
         return done
@@ -393,6 +394,8 @@ def _readable(operations: list[dict[str, Any]], objects: Objects) -> list[dict[s
 
     No tree holds that payload, so it would go with the next `git gc`, and no clone has it.
     """
+    if all(operation["type"] != "delete" for operation in operations):
+        return operations
     gone: set[str] = set()
     found = []
     for operation in reversed(operations):

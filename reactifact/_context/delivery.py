@@ -309,6 +309,8 @@ def missed(
     entries: list[tuple[Event, list[str] | None]] = []
     if record is None or tip == record.ledger:
         return entries
+    if tip == line.ledger.tip and line.ledger.owes_nothing_since(record.ledger):
+        return entries
     for found in line.ledger.since(record.ledger, record.timestamp, upto=tip):
         if found.branch != line.branch or found.owed == []:
             continue

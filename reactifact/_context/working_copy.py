@@ -19,7 +19,6 @@ from pydantic import BaseModel
 from .._store._history.listings import is_since
 from .._store.layout import Edge, ListingRecord, Meta, file_path
 from .._store.ledger import Ledger
-from .._store.names import encode_name
 from .._store.objects import Oid
 from .._store.state import Origin, State, StateSavepoint, Stored
 from .._store.trees import lookup
@@ -554,7 +553,7 @@ class WorkingCopy(Reading):
 
     def write(self, artifact_id: str, encoded: Encoded, origin: Origin, op_type: str) -> Meta:
         """Write a version, journal it and queue its event. The id must be storable."""
-        encode_name(artifact_id)
+        file_path(artifact_id)
         if self.durable:
             warn_process_local(encoded.model)
         known = self.state.stored(artifact_id)

@@ -246,14 +246,15 @@ def plan(context: Context, roster: Roster, known: Plan | None = None) -> Plan:
     """Match the queue against the state; reuse a plan that was made on exactly this state."""
     if roster.reacts_to_stale:
         context.track_staleness()
-    context.commits.commit_direct()
-    queue = context.queue
-    if known is not None and known.key == (context.line.change, queue.revision, roster):
+    commits = context.commits
+    commits.commit_direct()
+    queue, line = commits.gather(), commits.line
+    if known is not None and known.key == (line.change, queue.revision, roster):
         return known
     queue.rename(roster.renames)
     batch = queue.active(roster.names)
     if not batch:
-        return Plan([], [], (context.line.change, queue.revision, roster))
+        return Plan([], [], (line.change, queue.revision, roster))
     view = context.commits.new_view()
     view.is_tracking = True
     view.closed = (
@@ -261,7 +262,7 @@ def plan(context: Context, roster: Roster, known: Plan | None = None) -> Plan:
         "changes; let a produce do it"
     )
     work = match(context, view, roster, queue, batch)
-    return Plan(work, batch, (context.line.change, context.queue.revision, roster))
+    return Plan(work, batch, (line.change, commits.gather().revision, roster))
 
 
 async def execute_all(

@@ -237,29 +237,32 @@ class Branch:
             self.begin_session(datetime.fromisoformat(record.timestamp))
         parent = self._seal(leaves_queue=False)
         parents = ((parent,) if parent else ()) + tuple(other_parents)
-        versioned = record.context_version is not None
+        versioned, version, head = record.context_version is not None, self.version, self.head
+        before = [self._parent(oid) for oid in parents]
+        missing = self._missing_in(before)
+        roots = self.state.flush()  # what reads may fail, and the fork is still to be told then
         record = replace(
             record,
-            version=self.version + versioned,
-            context_version=self.version + 1 if versioned else None,
-            head=record.change if versioned else self.head,
-            parent_change=self.head,
-            depth=1 + max((self._parent(oid).depth for oid in parents), default=-1),
+            version=version + versioned,
+            context_version=version + 1 if versioned else None,
+            head=record.change if versioned else head,
+            parent_change=head,
+            depth=1 + max([one.depth for one in before], default=-1),
             baseline=self.baseline,
-            compactions=joined_compactions(self._parent(oid).compactions for oid in parents),
+            compactions=joined_compactions([one.compactions for one in before]),
             ledger=self.ledger.tip,
-            missing_ledgers=self._missing_in(parents),
+            missing_ledgers=missing,
             session=self.session,
             branch=self.branch,
             fork=self.fork,
             is_session=self.is_session,
             is_watched=self.is_watched,
             next_event=self.next_event,
+            next_sequence=self.state.next_sequence,
         )
-        roots = self.state.flush()  # what reads may fail, and the fork is still to be told then
         self.fork = None
-        self.draft = Draft(replace(record, next_sequence=self.state.next_sequence), roots, parents)
-        self.record = self.draft.record
+        self.draft = Draft(record, roots, parents)
+        self.record = record
         return record
 
     def begin_session(self, when: datetime) -> None:
@@ -282,8 +285,8 @@ class Branch:
             return self.record
         return require_record(self.objects, oid, "a parent")
 
-    def _missing_in(self, parents: Sequence[Oid]) -> list[Oid]:
-        found = [oid for parent in parents for oid in self._missing(self._parent(parent))]
+    def _missing_in(self, parents: Sequence[CommitRecord]) -> list[Oid]:
+        found = [oid for parent in parents for oid in self._missing(parent)]
         return list(dict.fromkeys(found))
 
     def _missing(self, record: CommitRecord) -> list[Oid]:
@@ -334,13 +337,12 @@ class Branch:
         if self.draft is None:
             return self.record is not None and self._left != left
         self.draft.roots = self.draft.roots._replace(held=left[0], queue=queue)
-        self.draft.record = replace(
-            self.draft.record,
-            ledger=self.ledger.tip,
-            is_watched=self.is_watched,
-            next_event=self.next_event,
-        )
-        self.record = self.draft.record
+        record = self.draft.record
+        known = record.ledger, record.is_watched, record.next_event
+        if known != (self.ledger.tip, self.is_watched, self.next_event):
+            self.draft.record = self.record = replace(
+                record, ledger=self.ledger.tip, is_watched=self.is_watched, next_event=self.next_event
+            )
         return False
 
     def seal(self) -> Oid | None:

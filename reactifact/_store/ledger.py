@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from functools import lru_cache, total_ordering
-from typing import Any
+from typing import Any, NamedTuple
 
 from blake3 import blake3
 
@@ -136,6 +136,13 @@ class _Call:
     merges: Oid | None = None  # the tip of another ledger of the session, which it takes in
 
 
+class _Recorded(NamedTuple):
+    """A commit that was made here: the one before it, and what it says."""
+
+    parent: Oid | None
+    call: _Call
+
+
 @dataclass(slots=True)
 class Ledger:
     """The ledger of one session as last read, and the entries staged on top of it.
@@ -162,7 +169,7 @@ class Ledger:
     )  # looked for in vain, from which tip
     _looked_at: tuple[Oid | None, dict[str, LedgerEntry | None]] = field(init=False, default=(None, {}))
     _rooted: tuple[Oid | None, Oid | None] = field(init=False, default=(None, None))  # a tip and its entries
-    _recorded: dict[Oid, Oid | None] = field(init=False, default_factory=dict)  # here, each with its parent
+    _recorded: dict[Oid, _Recorded] = field(init=False, default_factory=dict)  # the commits made here last
     _joined: list[Ledger] = field(init=False, default_factory=list)  # whose entries were taken over
 
     def __post_init__(self) -> None:
@@ -310,7 +317,7 @@ class Ledger:
 
     def _stand_on(self, call: _Call, tip: Oid) -> None:
         before, self._tip = self._tip, tip
-        self._recorded[tip] = before
+        self._recorded[tip] = _Recorded(before, call)
         if len(self._recorded) > _EARLIER:
             del self._recorded[next(iter(self._recorded))]
         self._calls.append(call)
@@ -411,7 +418,7 @@ class Ledger:
         oid: Oid | None = parent
         while depth % _EARLIER == 0 and oid in self._recorded and len(found) < _EARLIER:
             found.append(oid)
-            oid = self._recorded[oid]
+            oid = self._recorded[oid].parent
         return found
 
     def join(self, other: Ledger) -> None:
@@ -474,6 +481,17 @@ class Ledger:
                 f"session {self.session!r} was deleted meanwhile; what was just delivered is not "
                 f"recorded anywhere: open the session anew if that was not meant"
             ) from error
+
+    def owes_nothing_since(self, known: Oid | None) -> bool:
+        """Tell whether all since a commit was recorded here just now, and no agent is owed any of it."""
+        with self._lock:
+            oid = self._tip
+            while oid != known:
+                found = None if oid is None else self._recorded.get(oid)
+                if found is None or found.call.merges is not None or found.call.owed != []:
+                    return False
+                oid = found.parent
+            return True
 
     def since(self, known: Oid | None, moment: str = "", *, upto: Oid | None = None) -> list[LedgerEvent]:
         """Return the deliveries recorded after commit `known`, the oldest first; `upto` an earlier tip.

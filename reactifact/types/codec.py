@@ -16,7 +16,7 @@ from enum import Enum
 from pathlib import PurePath
 from typing import Any, TypeVar
 from uuid import UUID
-from weakref import WeakKeyDictionary
+from weakref import ref
 
 import pydantic_core
 from pydantic import BaseModel, RootModel, SecretBytes, SecretStr, ValidationError
@@ -25,13 +25,14 @@ from .._store import canonical
 from ..errors import PayloadError, UnreadablePayload, text_of
 from . import registry
 from .equality import Difference, children, difference
+from .ids import ByModel
 
 M = TypeVar("M", bound=BaseModel)
 
 _SHOWN = 80
 _MAX_DEPTH = 32
-_holds_sets: WeakKeyDictionary[type[BaseModel], bool] = WeakKeyDictionary()
-_has_nan_text: WeakKeyDictionary[type[BaseModel], bool] = WeakKeyDictionary()
+_holds_sets: ByModel[bool] = ByModel()
+_has_nan_text: ByModel[bool] = ByModel()
 
 
 def encode_payload(model: BaseModel) -> bytes:
@@ -136,13 +137,14 @@ def _writes_nan_as_text(cls: type[BaseModel]) -> bool:
 
 def _schema_says(
     cls: type[BaseModel],
-    kept: WeakKeyDictionary[type[BaseModel], bool],
+    kept: ByModel[bool],
     what: Callable[[Mapping[str, Any]], bool],
 ) -> bool:
     """Tell whether a part of the schema of a class fulfils `what`; the answer is kept."""
-    known = kept.get(cls)
+    known = kept.get(ref(cls))
     if known is None:
-        known = kept[cls] = _mentions(cls.__pydantic_core_schema__, what, set())
+        known = _mentions(cls.__pydantic_core_schema__, what, set())
+        kept.keep(cls, known)
     return known
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 from urllib.parse import unquote
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakSet, ref
 
 from pydantic import BaseModel
 
@@ -189,6 +189,20 @@ class TypeSpec:
     merge: MergeFunction | None = None
 
 
+V = TypeVar("V")
+
+
+class ByModel(dict["ref[type[BaseModel]]", V]):
+    """What is known of models, for as long as each lives; looked up by `ref(model)`, which costs no call."""
+
+    def keep(self, model: type[BaseModel], value: V) -> None:
+        """Remember what is known of a model."""
+        self[ref(model, self._forget)] = value
+
+    def _forget(self, gone: ref[type[BaseModel]]) -> None:
+        self.pop(gone, None)
+
+
 class Registry:
     """The registered and the seen models of this process."""
 
@@ -198,8 +212,8 @@ class Registry:
         self.by_model: dict[type[BaseModel], TypeSpec] = {}
         # Strong on purpose: a class from a function body is still asked for when its function is long over.
         self.seen: dict[str, type[BaseModel]] = {}
-        self.ids: WeakKeyDictionary[type[BaseModel], str] = WeakKeyDictionary()
-        self.revisions: WeakKeyDictionary[type[BaseModel], str] = WeakKeyDictionary()
+        self.ids: ByModel[str] = ByModel()
+        self.revisions: ByModel[str] = ByModel()
         self.met: WeakSet[type[BaseModel]] = WeakSet()
         self.warned: WeakSet[type[BaseModel]] = WeakSet()
         self.warned_names: set[str] = set()
@@ -269,7 +283,7 @@ def type_id_of(model: type[BaseModel]) -> str:
     The registered id, else the class's own `TYPE_ID`, else `module.qualname`. Raises `ValueError`
     when the `TYPE_ID` is registered for another model, or is that of another class as well.
     """
-    known = registry.ids.get(model)
+    known = registry.ids.get(ref(model))
     if known is not None:
         return known
     spec = registry.by_model.get(model)
@@ -286,7 +300,7 @@ def type_id_of(model: type[BaseModel]) -> str:
         if model not in registry.met or identity not in registry.seen:
             registry.seen[identity] = model  # the newest of several classes wins, not the last asked about
         registry.met.add(model)
-        registry.ids[model] = identity
+        registry.ids.keep(model, identity)
     return identity
 
 

@@ -18,6 +18,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
+from weakref import ref
 
 from blake3 import blake3
 from pydantic import BaseModel, RootModel
@@ -222,10 +223,10 @@ def revision_of(model: type[BaseModel]) -> str:
     registered = registered_revision(model)
     if registered is not None:
         return registered
-    known = registry.revisions.get(model)
+    known = registry.revisions.get(ref(model))
     if known is None:
         known = schema_digest(model)
-        registry.revisions[model] = known
+        registry.revisions.keep(model, known)
     return known
 
 

@@ -13,7 +13,7 @@ import pytest
 from stores import place_of
 
 from reactifact import SessionStore
-from reactifact._store._backends.git import moves
+from reactifact._store._backends.git import refs as git_refs
 from reactifact._store._backends.git.backend import GitBackend
 from reactifact._store.objects import GitObject, Oid, object_id
 from reactifact._store.protocol import ObjectBackend, RefUpdate, RefWatch, WatchesRefs
@@ -140,9 +140,9 @@ def test_a_lost_connection_is_made_again_and_all_refs_may_have_moved(postgres_ds
 
 
 def test_a_log_that_grew_too_long_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(moves, "LIMIT", 100)
+    monkeypatch.setattr(git_refs, "LIMIT", 100)
     backend = GitBackend(tmp_path / "s.git", durability="os")
-    path = tmp_path / "s.git" / moves.MOVES
+    path = tmp_path / "s.git" / git_refs.MOVES
     put(backend, "refs/heads/before/main", "first")
     assert not path.exists()  # nobody watches
     watch, second = watch_of(backend), watch_of(backend)
@@ -161,7 +161,7 @@ def test_a_log_that_grew_too_long_begins_anew(tmp_path: Path, monkeypatch: pytes
 def test_a_torn_line_waits_for_its_end(tmp_path: Path) -> None:
     backend = GitBackend(tmp_path / "s.git", durability="os")
     watch = watch_of(backend)
-    with open(tmp_path / "s.git" / moves.MOVES, "ab", buffering=0) as log:
+    with open(tmp_path / "s.git" / git_refs.MOVES, "ab", buffering=0) as log:
         log.write(b"refs/heads/a/main\nrefs/he")
         assert watch.moved() == {"refs/heads/a/main"}
         assert watch.moved() == set()
@@ -176,7 +176,7 @@ def test_a_log_behind_a_link_is_neither_read_nor_written(tmp_path: Path) -> None
     outside = tmp_path / "outside"
     outside.write_text("")
     (tmp_path / "s.git/reactifact").mkdir(exist_ok=True)
-    (tmp_path / "s.git" / moves.MOVES).symlink_to(outside)
+    (tmp_path / "s.git" / git_refs.MOVES).symlink_to(outside)
     put(backend, "refs/heads/s/main", "first")  # the hint is lost, the write is not
     assert outside.read_text() == ""
     with pytest.raises(StoreError, match="link"):

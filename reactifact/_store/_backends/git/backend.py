@@ -31,7 +31,6 @@ from ..files import checked_path, make_folders, os_errors, remove
 from ..kv import ObjectKVBackend
 from ..locks import FileLock, LockFolder, LockQueue
 from .collect import Collector
-from .moves import MovesWatch, note_moved
 from .pack import build_pack, read_loose
 from .pack_folder import (
     TRIGGER,
@@ -43,7 +42,7 @@ from .pack_folder import (
 )
 from .packed_refs import GitLocks
 from .reflog import RefLogs
-from .refs import Head, RefFolder
+from .refs import Head, MovesWatch, RefFolder, note_moved
 from .repository import is_unmade, open_repository, require_settled, settle
 
 # -- A bounded memory of the objects just written, so that reading them back costs no look at packs --

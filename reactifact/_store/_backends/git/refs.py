@@ -1,4 +1,4 @@
-"""Refs and `HEAD` of a bare repository by hand: list by prefix, read, and move by compare-and-swap.
+"""Refs and `HEAD` of a bare repository by hand: list by prefix, read, move by compare-and-swap, watch.
 
 Loose files and `packed-refs` are read as git reads them; a move takes a lock of the store against
 our own writers and git's `<ref>.lock` against git's. Whether the new id exists is checked by the caller.
@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 
 import pygit2
 
-from ....errors import Contention, DamagedRef, NameTaken, StoreBusy
+from ....errors import Contention, DamagedRef, LinkInStore, NameTaken, StoreBusy
 from ...names import plain
 from ...objects import Oid
 from ...protocol import RefScan, RefUpdate, name_in_the_way, parent_names
-from ..files import read_plain, refuse_links, remove, sync_folder
+from ..files import open_plain, read_plain, refuse_links, remove, sync_folder, write_all
 from .pack_folder import Step
 from .packed_refs import PACKED, GitLocks, LockFile, PackedRefs
 from .reflog import RefLogs
@@ -419,3 +419,68 @@ class Head:
 def _may_lead(name: str) -> bool:
     """Tell whether `HEAD` may point at a ref: at a branch that is not a ledger."""
     return name.startswith(_BRANCHES) and not name.endswith(_LEDGER)
+
+
+# -- the log of the refs that moved, for whoever watches them: a name of a ref a line, appended after the
+# ref has moved. It is a hint and not a record: it is not synced, it is there only where somebody watches,
+# and git itself does not write it, so a watcher also lists all refs from time to time --
+
+
+MOVES = "reactifact/moves"
+LIMIT = 256 * 1024
+"""Bytes after which the log is removed; a watcher then lists all refs, and begins it anew."""
+
+
+def note_moved(git_dir: str, names: Iterable[str]) -> None:
+    """Append names of refs that have moved, where somebody watches. Never raises for the log's sake."""
+    path = f"{git_dir}/{MOVES}"
+    with suppress(OSError, LinkInStore):  # the refs have moved, whatever becomes of the hint
+        descriptor = open_plain(path, os.O_WRONLY | os.O_APPEND)
+        try:
+            write_all(descriptor, "".join(f"{name}\n" for name in names).encode())
+            if os.fstat(descriptor).st_size > LIMIT:
+                remove(path)
+        finally:
+            os.close(descriptor)
+
+
+class MovesWatch:
+    """Reads the log of one repository. While nothing moves a question costs one `fstat`."""
+
+    def __init__(self, git_dir: str) -> None:
+        self._path = f"{git_dir}/{MOVES}"
+        self._descriptor = -1
+        self._read = 0
+        self._open()
+
+    def _open(self) -> None:
+        folder = os.path.dirname(self._path)
+        os.makedirs(folder, exist_ok=True)
+        refuse_links(folder)
+        descriptor = open_plain(self._path, os.O_RDONLY | os.O_CREAT, 0o666)  # as the umask shares
+        self.close()
+        self._descriptor = descriptor
+        self._read = os.fstat(descriptor).st_size
+
+    def moved(self) -> set[str] | None:
+        """Return the refs that moved since it was asked last; `None` where the log began anew."""
+        found = os.fstat(self._descriptor)
+        if not found.st_nlink or found.st_size < self._read:
+            self._open()  # first: what moves from now on is noted in the new one
+            return None
+        if found.st_size == self._read:
+            return set()
+        data = os.pread(self._descriptor, found.st_size - self._read, self._read)
+        whole = data[: data.rfind(b"\n") + 1]
+        self._read += len(whole)
+        return set(whole.decode("utf-8", "surrogateescape").split("\n")[:-1])
+
+    def fileno(self) -> int:
+        """Return -1: a file is always readable."""
+        return -1
+
+    def close(self) -> None:
+        """Close the log."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._descriptor = -1
