@@ -70,13 +70,20 @@ def count_calls(store: SessionStore) -> Counts:
     """Count what is asked of the backend, and what it returns."""
     counts: Counts = Counter()
     backend: Any = store.database.backend
-    originals = {name: getattr(backend, name) for name in ("refs", "read_many")}
-    for name in originals:
+    names = [name for name in ("refs", "read_many", "read_line") if hasattr(backend, name)]
+    inside: list[str] = []  # a call may make another
+    for name, method in [(name, getattr(backend, name)) for name in names]:
 
-        def counted(asked: Any, name: str = name, function: Any = originals[name]) -> Any:
-            found = function(asked)
-            counts[f"{name} calls"] += 1
-            counts[f"{name} returned"] += len(found)
+        def counted(*asked: Any, name: str = name, function: Any = method) -> Any:
+            inside.append(name)
+            try:
+                found = function(*asked)
+            finally:
+                inside.pop()
+            if not inside:
+                kind = "refs" if name == "refs" else "read"
+                counts[f"{kind} calls"] += 1
+                counts[f"{kind} returned"] += len(found)
             return found
 
         setattr(backend, name, counted)
@@ -201,7 +208,12 @@ def test_opening_one_among_many_costs_what_it_costs_among_few(
     kind: str, many: int, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: dict[int, dict[str, Counts]] = {}
-    for size in (FEW, many):
+    few = FEW
+    if (
+        kind == "postgres"
+    ):  # what stands beside a commit is read with it: of ten sessions that is all there is
+        few, many = 4 * FEW, 4 * many
+    for size in (few, many):
         found[size] = {step: Counter() for step in STEPS}
         folder = tmp_path / str(size)
         folder.mkdir()
@@ -224,9 +236,9 @@ def test_opening_one_among_many_costs_what_it_costs_among_few(
                 git(place, "pack-refs", "--all")
             anyio.run(opened, place, size, found[size], meters)
     for step in STEPS:
-        few, much = found[FEW][step], found[many][step]
-        assert few["refs calls"] > 0
-        assert few["read_many returned"] > 0 or step == STEPS[2]
-        assert few.keys() == much.keys()
-        more = {name: (few[name], much[name]) for name in few if much[name] > 2 * few[name]}
+        little, much = found[few][step], found[many][step]
+        assert little["refs calls"] > 0
+        assert little["read returned"] > 0 or step == STEPS[2]
+        assert little.keys() == much.keys()
+        more = {name: (little[name], much[name]) for name in little if much[name] > 2 * little[name]}
         assert not more, f"{step} of a store of kind {kind}"

@@ -194,7 +194,7 @@ def _action_paths(metas: Iterable[Meta]) -> set[Place]:
 # -- what the steps of a turn need, of a store that is not local --
 
 
-_UPPER_TREES = 1_024  # a level of trees with more is left: one look-up then reads one tree and one file
+_UPPER_TREES = 64  # a level of trees with more is left: one look-up then reads two trees and one file
 
 
 def open_ahead(line: Branch) -> None:

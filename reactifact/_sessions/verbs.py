@@ -35,7 +35,7 @@ from .._store.graph import first_parents
 from .._store.names import plain, tag_ref
 from .._store.object_db import Database
 from .._store.objects import Oid
-from .._store.protocol import RefUpdate
+from .._store.protocol import RefUpdate, recalling
 from ..errors import Contention, NameTaken, StaleSession, UnknownRevision
 from ..merging import MergePreview, Policy
 from ..resources import RuntimeResources
@@ -159,14 +159,15 @@ async def fork(database: Database, source: str, target: str, *, session: str | N
 
 
 def _fork(database: Database, source: str, target: str, session: str | None) -> tuple[Context, str, str]:
-    head = _adopted(database, find_branch(database, source, session=session))
-    commit = named_state(database, source, session)
-    record = require_record(database, commit, source)
-    owner = session or (record.session if head is None else head.session)
-    branch = target if session is not None else _branch_of(target, owner)
-    _require_new(database, owner, branch)
-    past = context_at(database, commit)
-    return past.branch(name=branch), owner, branch
+    with recalling(database.backend):
+        head = _adopted(database, find_branch(database, source, session=session))
+        commit = named_state(database, source, session)
+        record = require_record(database, commit, source)
+        owner = session or (record.session if head is None else head.session)
+        branch = target if session is not None else _branch_of(target, owner)
+        _require_new(database, owner, branch)
+        past = context_at(database, commit)
+        return past.branch(name=branch), owner, branch
 
 
 def delete_branch(database: Database, session: str, name: str) -> None:

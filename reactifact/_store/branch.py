@@ -25,7 +25,7 @@ from .ledger import Ledger, joined
 from .names import branch_ref, long_branch_ref
 from .object_db import Database, Staging, Tree
 from .objects import GitObject, Oid
-from .protocol import RefUpdate
+from .protocol import RefUpdate, recalling
 from .state import State, StateSavepoint
 
 MAIN = "main"
@@ -109,10 +109,11 @@ class Branch:
         """Read a branch from the store, or return `None` when there is none."""
         ref = stored_ref(database, session, branch)
         ledger = Ledger(database, session)
-        refs = database.backend.refs(ref)
-        if ref not in refs:
-            return None
-        ledger.refresh()
+        with recalling(database.backend, ref, ledger.ref):
+            refs = database.backend.refs(ref)
+            if ref not in refs:
+                return None
+            ledger.refresh()
         line = cls(database, ledger, session, branch)
         line.ref = ref
         line.published = refs[ref]

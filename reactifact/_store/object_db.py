@@ -230,16 +230,19 @@ class Database:
     def read(self, oid: Oid) -> GitObject:
         """Return one object. Raises `MissingObject`."""
         with self._lock:
-            found = self._raw.get(oid)
-            if found is not None:
+            known = self._raw.get(oid)
+            if known is not None:
                 self._raw.move_to_end(oid)
-                return found
-        found = self._fetch([oid])[oid]
+                return known
+        if self._lines is None or oid in self.made.objects:
+            found = self._fetch([oid])
+        else:
+            found = self._lines.read_line(oid, 1)
         if is_on_loop():
             with self._lock:
                 self.loop_reads += 1
-        self._keep({oid: found})
-        return found
+        self._keep(found)
+        return found[oid]
 
     def prefetch(self, oids: Iterable[Oid]) -> None:
         """Bring objects into the cache in one read."""

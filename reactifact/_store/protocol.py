@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from functools import lru_cache
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
@@ -108,13 +108,13 @@ class ObjectBackend(Protocol):
 
 @runtime_checkable
 class ReadsLines(Protocol):
-    """A backend that reads a commit and those below it in one go, sooner than one after another."""
+    """A backend that knows what is likely to be asked for next, and reads it with what is asked for."""
 
     def read_line(self, oid: Oid, most: int) -> dict[Oid, GitObject]:
-        """Return a commit and about `most` of those from which it follows by way of first parents.
+        """Return an object; if it is a commit, with about `most` of those from which it follows.
 
-        How many they are, and whether there are others among them, is left to the backend: what is absent
-        here may be there for `read_many`. Raises `MissingObject` for the first.
+        They follow by way of first parents. How many they are, and whether there are others among them, is
+        left to the backend: what is absent here may be there for `read_many`. Raises `MissingObject`.
         """
         ...
 
@@ -161,6 +161,23 @@ class ScansRefs(Protocol):
 def scan_refs(backend: ObjectBackend, prefix: str = "refs/") -> RefScan:
     """Return the readable and the damaged refs of a backend; from one that cannot scan, all or an error."""
     return backend.scan_refs(prefix) if isinstance(backend, ScansRefs) else RefScan(backend.refs(prefix))
+
+
+@runtime_checkable
+class RecallsRefs(Protocol):
+    """A backend far away, which need not be asked twice for what it said a moment ago."""
+
+    def recalling(self, *prefixes: str) -> AbstractContextManager[None]:
+        """Let this thread see the refs, for the length of a `with`, as they were when it asked first.
+
+        Those below `prefixes` are read at once. A write of this thread is seen.
+        """
+        ...
+
+
+def recalling(backend: ObjectBackend, *prefixes: str) -> AbstractContextManager[None]:
+    """Return the `with` of a backend that recalls refs; from another one each look is a new one."""
+    return backend.recalling(*prefixes) if isinstance(backend, RecallsRefs) else nullcontext()
 
 
 class RefWatch(Protocol):

@@ -278,8 +278,10 @@ class GitBackend:
         return left
 
     def read_line(self, oid: Oid, most: int) -> dict[Oid, GitObject]:
-        """Return a commit and at most `most` of its own line, as far as they stand in packs."""
+        """Return an object; a commit with at most `most` of its own line, as far as they stand in packs."""
         found = self.read_many([oid])
+        if most == 1:
+            return found
 
         def line(above: Oid) -> Iterator[Oid]:
             while len(found) < most and above in found and (parent := first_parent(found[above])) is not None:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ....errors import Contention, FormatTooNew, NotAStore, StoreError
 from ...objects import MAX_OBJECT, GitObject, Oid
@@ -23,6 +23,7 @@ from .backend import (
     Oids,
     SQLBackend,
     batches,
+    name_range,
     object_of,
     object_row,
     ref_oid,
@@ -92,6 +93,14 @@ def published_in(dsn: str) -> Published | None:
     return published_in_rows(server.location, rows) if rows else None
 
 
+class _RefRows(NamedTuple):
+    """All refs from one name to another, as they were at one moment."""
+
+    first: str
+    last: str
+    rows: list[tuple[Any, ...]]
+
+
 # -- `PostgreSQLKVBackend`: objects, refs and values in the tables of one PostgreSQL schema --
 
 
@@ -148,6 +157,7 @@ class PostgreSQLKVBackend(SQLBackend):
         self._locks = locks(self._server, f"lock\0{schema}")
         self._mutex = threading.Lock()
         self._in_doubt: set[tuple[RefUpdate, ...]] = set()  # writes whose end was not heard of
+        self._thread = threading.local()  # the refs that a thread recalls
         self._prunes = 0  # how many there had been when this store was opened
         self._beside_published = beside_published
         self._server.run("opening", partial(self._prepare, create=create and not read_only))
@@ -190,20 +200,27 @@ class PostgreSQLKVBackend(SQLBackend):
                         self._in_doubt.add(done)
                 raise
 
-        self._server.run("writing to", work)
+        try:
+            self._server.run("writing to", work)
+        finally:
+            if recalled := getattr(self._thread, "refs", None):
+                recalled.clear()
         with self._mutex:
             self._in_doubt.discard(done)
         self._step("committed")
 
     def read_line(self, oid: Oid, most: int) -> dict[Oid, GitObject]:
-        """Return a commit and those that were written shortly before it, into `most` pages of the table."""
+        """Return an object; with a commit, what was written beside it, and commits of `most` pages before."""
         check_oid(oid)
         held = bytes.fromhex(oid)
+        kinds = _AND_TREES if most <= _BESIDE else _COMMITS
+        before, after = -max(most, _BESIDE), _BESIDE
 
         def work(connection: Connection) -> list[tuple[Any, ...]]:
             if connection.info.server_version < _READS_RANGES:
                 return fetched(connection, self._sql.objects, [held])
-            return fetched(connection, self._sql.commits_near, -most, held, _AFTER, held)
+            values = (held, before, held, after, held, kinds, held)
+            return fetched(connection, self._sql.object_and_near, *values)
 
         rows = self._server.run("reading from", work)
         found = dict(object_of(row, self.location, self._max_object) for row in rows)
@@ -246,7 +263,34 @@ class PostgreSQLKVBackend(SQLBackend):
             yield from self._read(self._sql.objects, binary(batch))
 
     def _ref_rows(self, first: str, last: str) -> list[tuple[Any, ...]]:
-        return self._read(self._sql.refs, first, last)
+        recalled: list[_RefRows] | None = getattr(self._thread, "refs", None)
+        for known in recalled or ():
+            if known.first <= first and last <= known.last:
+                return [row for row in known.rows if first <= row[0] <= last]
+        rows = self._read(self._sql.refs, first, last)
+        if recalled is not None:
+            recalled.append(_RefRows(first, last, rows))
+        return rows
+
+    @contextmanager
+    def recalling(self, *prefixes: str) -> Iterator[None]:
+        """Let this thread see the refs, for the length of a `with`, as they were when it asked first.
+
+        Those below `prefixes` are read at once. A write of this thread is seen.
+        """
+        before = getattr(self._thread, "refs", None)
+        recalled: list[_RefRows] = [] if before is None else before
+        ranges = [found for prefix in prefixes if (found := name_range(prefix)) is not None]
+        if ranges:
+            rows = self._read(self._sql.refs_below, *map(list, zip(*ranges, strict=True)))
+            recalled += [
+                _RefRows(*names, [row for row in rows if names[0] <= row[0] <= names[1]]) for names in ranges
+            ]
+        self._thread.refs = recalled
+        try:
+            yield
+        finally:
+            self._thread.refs = before
 
     def _set(self, name: str, data: bytes | None) -> None:
         self._server.require_writable()
@@ -457,7 +501,8 @@ class PostgreSQLKVBackend(SQLBackend):
             raise self._server.explained(error, "locking") from error
 
 
-_AFTER = 8  # pages: the commits of one write stand in the order of their ids
+_BESIDE = 3  # pages: more than one write of a turn fills; its rows stand in the order of their ids
+_COMMITS, _AND_TREES = 1, 2  # the greatest of `_NUMBERS` that are read
 _READS_RANGES = 14_00_00  # before, a range of places of rows is looked for in the whole table
 _HOLD = b"SELECT pg_advisory_xact_lock(%s)"
 _HOLD_NAMES = b"""

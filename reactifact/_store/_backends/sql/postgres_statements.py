@@ -45,14 +45,16 @@ class Statements:
         self.opened = make("SELECT version, number FROM {schema}.format, {schema}.prunes")
         self.version = make("SELECT version FROM {schema}.format")
         self.objects = make("SELECT oid, kind, size, data FROM {schema}.objects WHERE oid = ANY(%b)")
-        # Rows lie as they were written: the commits before one stand in the pages before its own.
+        # Rows lie as they were written. So the trees of a commit stand beside it, and the commits before it
+        # in the pages before its own. Where the object is not a commit, it is returned alone.
         page = (
             "(SELECT format('(%%s,0)', greatest(0, split_part(trim('(' FROM ctid::text), ',', 1)::bigint"
-            " + %s))::tid FROM {schema}.objects WHERE oid = %b)"
+            " + %s))::tid FROM {schema}.objects WHERE oid = %b AND kind = 1)"
         )
-        self.commits_near = make(
-            "SELECT oid, kind, size, data FROM {schema}.objects"
-            f" WHERE kind = 1 AND ctid > {page} AND ctid < {page}"
+        self.object_and_near = make(
+            "SELECT oid, kind, size, data FROM {schema}.objects WHERE oid = %b"
+            " UNION ALL SELECT oid, kind, size, data FROM {schema}.objects"
+            f" WHERE ctid > {page} AND ctid < {page} AND kind <= %s AND oid <> %b"
         )
         self.known = make("SELECT oid FROM {schema}.objects WHERE oid = ANY(%b)")
         self.insert_objects = make(
@@ -60,6 +62,11 @@ class Statements:
             " unnest(%b::bytea[], %b::integer[], %b::integer[], %b::bytea[]) ON CONFLICT DO NOTHING"
         )
         self.refs = make("SELECT name, oid FROM {schema}.refs WHERE name >= %s AND name <= %s ORDER BY name")
+        self.refs_below = make(
+            "SELECT DISTINCT name, oid FROM {schema}.refs,"
+            " unnest(%s::text[], %s::text[]) AS asked (first, last)"
+            " WHERE name >= first AND name <= last ORDER BY name"
+        )
         self.some_refs = make("SELECT name, oid FROM {schema}.refs WHERE name = ANY(%s)")
         self.refs_to_move = make(
             "SELECT name, oid FROM {schema}.refs WHERE name = ANY(%s) ORDER BY name FOR UPDATE"
