@@ -620,10 +620,11 @@ def _carried_out(database: Database, plan: _Plan, again: Callable[[], _Plan]) ->
     Where somebody who needs no lock moved a ref, it is planned `again`.
     """
     report = plan.report()
-    marker = ERASING + encode_name(plan.wish.session)
+    marker, ended = ERASING + encode_name(plan.wish.session), object_id("blob", _COLLECTING)
     for left in reversed(range(_ATTEMPTS)):
         held = database.backend.refs(marker).get(marker)
-        begun, ended = plan.staged.put("blob", _marker(plan)), plan.staged.put("blob", _COLLECTING)
+        begun = plan.staged.put("blob", _marker(plan))
+        plan.staged.put("blob", _COLLECTING)
         if held != begun:
             database.write({begun: plan.staged.objects[begun]}, [RefUpdate(marker, held, begun)])
         wanted = plan.staged.reachable(move.new for move in plan.moves if move.new is not None)

@@ -12,6 +12,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 
 from ....errors import StoreBusy, StoreError
 from ...objects import GitObject, Oid, reach
@@ -112,7 +113,7 @@ class Collector:
             return
         for objects in self._slices(wanted):
             packed = build_pack(objects)
-            with self._packs.published([packed.pack], lambda made=packed: made.idx):  # type: ignore[misc]
+            with self._packs.published([packed.pack], partial(getattr, packed, "idx")):
                 self._step("collect-pack-written")
         for ending in ("idx", "rev", "bitmap", "mtimes", "promisor", "keep", "pack"):
             remove(f"{base}.{ending}")
