@@ -22,6 +22,7 @@ from ..errors import ReactifactError
 from ..types.importer import importing_nothing
 from ._shared.naming import STORE_VARIABLE, Verbs
 from ._verbs.edits import compact, delete, fork, init, merge, redo, revert, tag, undo
+from ._verbs.erase import erase
 from ._verbs.fsck import fsck
 from ._verbs.history import bisect, blame, history
 from ._verbs.run import run
@@ -93,7 +94,23 @@ def cli(click_context: click.Context, store: str | None) -> None:
         click.echo(click_context.get_help())
 
 
-for verb in (blame, fsck, history, bisect, init, tag, fork, merge, undo, redo, revert, delete, compact, run):
+for verb in (
+    blame,
+    fsck,
+    history,
+    bisect,
+    init,
+    tag,
+    fork,
+    merge,
+    undo,
+    redo,
+    revert,
+    delete,
+    erase,
+    compact,
+    run,
+):
     cli.add_command(verb)
 for verb in (
     *(log, show, diff, sessions, outbox, questions, answer, context, graph),
