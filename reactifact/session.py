@@ -476,7 +476,8 @@ class SessionStore:
         id that the session never held, `ErasureRefused` where a model does not take a placeholder or marks no
         field, `TypeNotFoundError`, `ProtectedBranch`, and `StoreError` for a store that cannot remove bytes.
         """
-        from ._sessions.erase import Wish, erase
+        from ._sessions.erasing.erase import erase
+        from ._sessions.erasing.found import Wish
 
         clock = (resources or RuntimeResources()).clock
         wish = Wish(session_id, tuple(dict.fromkeys(artifact_ids)), fields_only, by, reason, clock.now())

@@ -13,8 +13,9 @@ from typing import NamedTuple
 from .._context.rebase import PayloadReader
 from .._store._history.adoption import is_by_hand, last_good, stand_on
 from .._store._history.oplog import moved
+from .._store._history.tombstones import read_stones, require_clean
 from .._store.branch import stored_ref
-from .._store.commits import require_kind, require_record
+from .._store.commits import nearest_record, require_kind, require_record
 from .._store.graph import is_ancestor
 from .._store.layout import BOOKKEEPING
 from .._store.ledger import Ledger
@@ -93,6 +94,7 @@ def _check_move(database: Database, old: Oid, new: Oid, ref: str) -> None:
         return
     if parse_ref(ref) is None or new == NO_COMMIT:
         return
+    _check_erased(database, new, ref)
     if old == NO_COMMIT and lookup(database, database.commit(new).tree, (BOOKKEEPING,)) is None:
         return  # a branch of somebody else's
     require_kind(database, new, ref)
@@ -106,6 +108,17 @@ def _check_move(database: Database, old: Oid, new: Oid, ref: str) -> None:
         stand_on(Staging(database), new, ref, read=read, ledger=ledger, action_type=ACTION_TYPE)
 
 
+def _check_erased(database: Database, new: Oid, ref: str) -> None:
+    """Refuse what still holds what was erased from the session, from a clone of before that."""
+    names = parse_ref(ref)
+    record = None if names is None or names[0] is not None else nearest_record(database, new)
+    session = names[0] if record is None and names is not None else (record.session if record else None)
+    if session is not None:
+        way_out = "take a new clone, or erase the same in the store it comes from"
+        stones = read_stones(database, session)
+        require_clean(database, session, stones, {ref: new}, "what is pushed", way_out)
+
+
 def _check_ledger(database: Database, old: Oid, new: Oid, ref: str) -> None:
     if new == NO_COMMIT:
         raise StoreError(
@@ -114,6 +127,7 @@ def _check_ledger(database: Database, old: Oid, new: Oid, ref: str) -> None:
         )
     require_kind(database, new, ref, is_ledger=True)
     require_record(database, new, ref)
+    _check_erased(database, new, ref)
     if old != NO_COMMIT and not is_ancestor(database, old, new):
         raise StoreError(
             f"{ref} would lose deliveries that are recorded in {old[:12]}: join the two with "

@@ -94,7 +94,7 @@ def open_database(
 def _finished(database: Database) -> Database:
     """Return a database in which no erasure is left half done by somebody who was killed over it."""
     if scan_refs(database.backend, ERASING).refs:
-        from .erase import finish
+        from .erasing.erase import finish
 
         finish(database)
     return database

@@ -14,6 +14,7 @@ from typing import Any
 
 from .._store._history.lease import LEASES, MARGIN, Lease, lease_ref, read_lease
 from .._store._history.revset import head_at
+from .._store._history.tombstones import ERASED, erased_ref
 from .._store.graph import not_below
 from .._store.names import (
     branch_ref,
@@ -29,6 +30,7 @@ from .._store.objects import Oid
 from .._store.protocol import FetchesRefs, RefUpdate
 from ..errors import (
     Contention,
+    ErasedHistory,
     LeaseHeld,
     MissingObject,
     ReactifactError,
@@ -40,6 +42,7 @@ from ..merging import Policy
 from ..resources import RuntimeResources
 from ..threads import in_thread
 from .converge import Converging, SyncConflict
+from .erasing.guard import fetching, heard_stones, refuse_ours, refuse_theirs, remove_fetched
 from .remote import Move, Remote, changed, open_remote, tracking_ref
 
 _ATTEMPTS = 25
@@ -56,6 +59,7 @@ class SyncReport:
     """What a sync did. Lists hold (session, branch); `attempts` counts how often it was begun anew.
 
     `heard` holds the sessions of which the other store had delivered something that was not known here,
+    `erased` those of which it had erased something. A store that still holds that fails with `ErasedHistory`.
     `pushed` the names of the refs that moved in the other store. A session with a conflict or a failure
     keeps its branches and tags here, and only what it delivered is told to the other store.
     """
@@ -66,6 +70,7 @@ class SyncReport:
     forwarded: list[tuple[str, str]] = field(default_factory=list)
     merged: list[tuple[str, str]] = field(default_factory=list)
     heard: list[str] = field(default_factory=list)
+    erased: list[str] = field(default_factory=list)
     pushed: list[str] = field(default_factory=list)
     conflicts: list[SyncConflict] = field(default_factory=list)
     failed: list[Failure] = field(default_factory=list)
@@ -85,6 +90,7 @@ class SyncReport:
             "forwarded": [list(one) for one in self.forwarded],
             "merged": [list(one) for one in self.merged],
             "heard": self.heard,
+            "erased": self.erased,
             "pushed": self.pushed,
             "conflicts": [
                 {
@@ -149,6 +155,7 @@ class _Sync:
         self._options = options
         self._resources = resources
         self._report = SyncReport(remote.shown)
+        self._unclean: dict[str, ErasedHistory] = {}  # by folder: what is not taken in, and why
         self._folders = None if options.sessions is None else [encode_name(one) for one in options.sessions]
 
     async def run(self) -> SyncReport:
@@ -159,8 +166,10 @@ class _Sync:
             report.attempts += 1
             report.conflicts, report.failed, report.leases = [], [], {}
             seen = self._chosen(await self._remote.list(self._patterns()))
+            self._unclean = {}
             try:
-                await self._fetch(seen)
+                async with fetching(self._database, self._resources.clock):
+                    await self._fetch(seen)
                 moves, kept = await self._together(seen)
             except (Contention, MissingObject):
                 if attempt == _ATTEMPTS - 1:
@@ -187,17 +196,17 @@ class _Sync:
 
     def _patterns(self) -> list[str]:
         if self._folders is None:
-            return ["refs/heads/*", "refs/tags/*", f"{LEASES}*"]
+            return ["refs/heads/*", "refs/tags/*", f"{LEASES}*", f"{ERASED}*"]
         found = []
         for folder in self._folders:
-            found += [f"refs/heads/{folder}/*", f"refs/tags/{folder}/*", LEASES + folder]
+            found += [f"refs/heads/{folder}/*", f"refs/tags/{folder}/*", LEASES + folder, ERASED + folder]
         return found
 
     def _chosen(self, refs: Mapping[str, Oid]) -> dict[str, Oid]:
         """Return the refs that are sessions', and wanted."""
         found = {}
         for ref, oid in refs.items():
-            is_ours = parse_ref(ref) or parse_tag_ref(ref) or ref.startswith(LEASES)
+            is_ours = parse_ref(ref) or parse_tag_ref(ref) or ref.startswith((LEASES, ERASED))
             if is_ours and (self._folders is None or _folder(ref) in self._folders):
                 found[ref] = oid
         return found
@@ -213,6 +222,8 @@ class _Sync:
         ]
         if wanted or (seen and self._remote.is_shallow):
             await self._remote.fetch(wanted or seen)
+        self._unclean = await in_thread(self._look_for_erased, seen)
+        noted = {name: oid for name, oid in noted.items() if name.split("/")[3] not in self._unclean}
         folder = tracking_ref(self._remote.name, "")
         known = {ref: oid for ref, oid in refs.items() if ref.startswith(folder)}
         if self._folders is not None:
@@ -221,6 +232,22 @@ class _Sync:
         gone = [RefUpdate(ref, oid, None) for ref, oid in known.items() if ref not in noted]
         if gone or moves:
             await in_thread(self._database.backend.write, {}, [*gone, *moves])
+        if self._unclean:
+            await in_thread(remove_fetched, self._database)
+
+    def _look_for_erased(self, seen: Mapping[str, Oid]) -> dict[str, ErasedHistory]:
+        """Take over what the other store says was erased, and find what it still holds of that."""
+        database, found = self._database, {}
+        here = self._chosen(database.backend.refs())
+        for folder, session in _sessions(database, {**here, **seen}).items():
+            theirs = {ref: oid for ref, oid in seen.items() if _folder(ref) == folder}
+            ours = {ref: oid for ref, oid in here.items() if _folder(ref) == folder}
+            if heard_stones(database, session, theirs) and session not in self._report.erased:
+                self._report.erased.append(session)
+            refused = refuse_theirs(database, session, ours, theirs, self._remote.shown)
+            if refused is not None:
+                found[folder] = refused
+        return found
 
     def _noted(self, ref: str) -> str:
         return tracking_ref(self._remote.name, ref)
@@ -241,7 +268,14 @@ class _Sync:
         for folder, session in sorted(names.items()):
             theirs = {ref: oid for ref, oid in seen.items() if _folder(ref) == folder}
             ours = {ref: oid for ref, oid in here.items() if _folder(ref) == folder}
-            states = {ref: oid for ref, oid in theirs.items() if not ref.startswith(LEASES)}
+            states = {ref: oid for ref, oid in theirs.items() if not ref.startswith((LEASES, ERASED))}
+            moves += await in_thread(self._told_erased, session, theirs)
+            refused = self._unclean.get(folder) or await in_thread(
+                refuse_ours, self._database, session, ours, theirs
+            )
+            if refused is not None:
+                report.failed.append((session, "", refused))
+                continue
             try:
                 outcome = await converging.session(session, ours, states)
             except Contention:
@@ -268,6 +302,12 @@ class _Sync:
             )
             kept += [] if lease is None else [lease]
         return moves, kept
+
+    def _told_erased(self, session: str, theirs: Mapping[str, Oid]) -> list[Move]:
+        """Return the move that tells the other store what was erased here."""
+        ref = erased_ref(session)
+        ours = self._database.backend.refs(ref).get(ref)
+        return [] if ours in (None, theirs.get(ref)) else [Move(ref, theirs.get(ref), ours or "")]
 
     def _require_known(self, names: Mapping[str, str]) -> None:
         for session in self._options.sessions or ():
@@ -358,7 +398,7 @@ def _part(ref: str, folder: str) -> str:
 
 def _folder(ref: str) -> str:
     """Return the part of a ref that names its session."""
-    return ref.removeprefix(LEASES) if ref.startswith(LEASES) else ref.split("/")[2]
+    return ref.split("/")[3 if ref.startswith((LEASES, ERASED)) else 2]
 
 
 def _is_forward(database: Database, move: Move) -> bool:
@@ -378,7 +418,7 @@ def _sessions(database: Database, refs: Mapping[str, Oid]) -> dict[str, str]:
     found: dict[str, str] = {}
     for ref, oid in refs.items():
         folder = _folder(ref)
-        if folder in found or ref.startswith(LEASES):
+        if folder in found or ref.startswith((LEASES, ERASED)):
             continue
         parsed = (parse_ref(ref) or (None, None))[0] if _is_head(ref) else (parse_tag_ref(ref) or ("", ""))[0]
         if parsed is None and not is_ledger_ref(ref):

@@ -11,7 +11,8 @@ from typing import Any
 
 from crash_support import Dying
 
-from reactifact._sessions.erase import Wish, erase
+from reactifact._sessions.erasing.erase import erase
+from reactifact._sessions.erasing.found import Wish
 from reactifact._sessions.stores import open_database
 
 GONE = ("customer:zzyzx", "receipt:customer:zzyzx")

@@ -7,19 +7,22 @@ tombstone names the first of them, which says nothing of what they hold.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from typing import Any
 
 from ...errors import ErasedHistory, MissingObject
 from .. import canonical
 from ..canonical import refusing_damage
-from ..commits import own_record, said_change, said_state
-from ..graph import reachable
+from ..commits import COMMITTER, own_record, said_change, said_state
+from ..graph import not_below
+from ..migrations import current_tree
 from ..names import encode_name
-from ..object_db import Database, Objects, Staging
-from ..objects import Oid
+from ..object_db import Database, Objects, Staging, blob_entry
+from ..objects import CommitObject, Oid, Signature
 from ..protocol import RefUpdate
+from ..trees import compare, lookup, subtree
 
 ERASED = "refs/reactifact/erased/"
 """The refs of the tombstones, one a session."""
@@ -27,6 +30,9 @@ ERASED = "refs/reactifact/erased/"
 
 ERASING = "refs/reactifact/erasing/"
 """The refs of the markers: an erasure that is under way, or was killed, one a session."""
+
+
+_FILE = ("erased.json",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +93,16 @@ def erased_ref(session: str) -> str:
 
 def read_stones(database: Database, session: str) -> Stones:
     """Return the tombstones of a session, none where nothing was erased."""
-    return _stones(database, database.backend.refs(erased_ref(session)).get(erased_ref(session)))
+    ref = erased_ref(session)
+    return stones_at(database, database.backend.refs(ref).get(ref))
 
 
-def _stones(database: Database, held: Oid | None) -> Stones:
-    return Stones() if held is None else Stones.decode(database.read(held).data)
+def stones_at(objects: Objects, commit: Oid | None) -> Stones:
+    """Return the tombstones that a commit of their ref holds."""
+    if commit is None:
+        return Stones()
+    entry = lookup(objects, objects.commit(commit).tree, _FILE)
+    return Stones.decode(b"" if entry is None else objects.read(entry.oid).data)
 
 
 def staged_stones(
@@ -100,66 +111,112 @@ def staged_stones(
     """Stage more tombstones of a session, and return the move of their ref."""
     ref = erased_ref(session)
     held = staged.database.backend.refs(ref).get(ref)
-    known = _stones(staged.database, held)
+    known = stones_at(staged, held)
     wanted = known.with_more(erased, first)
-    return [] if wanted == known else [RefUpdate(ref, held, staged.put("blob", wanted.encode()))]
+    if wanted == known:
+        return []
+    return [RefUpdate(ref, held, _commit(staged, wanted, [held] if held else []))]
 
 
-def joined_stones(database: Database, session: str, theirs: Oid) -> bool:
-    """Take over the tombstones of another store, whose blob is here; return whether there were new ones."""
-    found, staged = _stones(database, theirs), Staging(database)
-    moves = staged_stones(staged, session, found.erased, found.first)
-    if moves:
-        database.write(staged.objects, moves)
-    return bool(moves)
+def join_stones(database: Database, session: str, theirs: Oid) -> bool:
+    """Take over the tombstones of another store, which are here by now; return whether any were new."""
+    ref = erased_ref(session)
+    held = database.backend.refs(ref).get(ref)
+    if held is not None and next(not_below(database, theirs, held), None) is None:
+        return False
+    known, found = stones_at(database, held), stones_at(database, theirs)
+    staged = Staging(database)
+    new = theirs
+    if held is not None and next(not_below(database, held, theirs), None) is not None:
+        both = known.with_more(found.erased, found.first)
+        new = _commit(staged, both, sorted([held, theirs]))
+    database.write(staged.objects, [RefUpdate(ref, held, new)])
+    return True
+
+
+def _commit(staged: Staging, stones: Stones, parents: Sequence[Oid]) -> Oid:
+    """Stage the commit of some tombstones: git moves a ref forward along commits alone."""
+    tree = staged.put_tree({_FILE[0]: blob_entry(staged.put("blob", stones.encode()))})
+    last = max(datetime.fromisoformat(one.when) for one in stones.erased)
+    who = Signature(*COMMITTER, int(last.timestamp()))
+    count = len(stones.erased)
+    message = f"{count} erasure{'s' * (count != 1)}\n"
+    return staged.put_commit(CommitObject(tree, tuple(parents), who, who, message))
 
 
 def require_clean(
-    database: Objects, session: str, stones: Stones, refs: Mapping[str, Oid], where: str, way_out: str
+    objects: Objects, session: str, stones: Stones, refs: Mapping[str, Oid], where: str, way_out: str
 ) -> None:
     """Refuse a history that still holds what was erased from a session. Costs that history.
 
     Raises `ErasedHistory`, naming `where` it is.
     """
+    if not stones.erased:
+        return
     for ref, oid in refs.items():
-        if stones.first and (held := _holding(database, stones, oid)) is not None:
-            what = ", ".join(sorted({one.token for one in stones.erased}))
-            when = max(one.when for one in stones.erased)
-            raise ErasedHistory(
-                f"{where} still holds what was erased from session {session!r} ({what}, last at {when}): "
-                f"{ref} reaches commit {held[:12]}, from before that. {way_out}",
-                session,
-                held,
-            )
+        for commit in _walked(objects, [oid]):
+            if commit in stones.first:
+                raise _held(session, stones, ref, commit, where, way_out)
 
 
-def _holding(objects: Objects, stones: Stones, tip: Oid) -> Oid | None:
-    try:
-        return next((oid for oid in reachable(objects, [tip]) if oid in stones.first), None)
-    except MissingObject:
-        return None  # of a shallow clone: `share_no_state` looks at what it does hold
+def require_same_states(
+    objects: Objects,
+    session: str,
+    stones: Stones,
+    ours: Mapping[str, Oid],
+    theirs: Mapping[str, Oid],
+    where: str,
+    way_out: str,
+) -> None:
+    """Refuse a history in which a change holds more than the same change does in a clean one.
 
-
-def differing(objects: Objects, ours: Iterable[Oid], theirs: Iterable[Oid]) -> Oid | None:
-    """Return a commit of theirs that says another state than the same change does here, `None` for none.
-
-    A compaction makes commits anew and leaves their states alone; an erasure is all that changes them.
+    A clone that was compacted, or is shallow, lacks the commits by which a history is known otherwise. A
+    compaction leaves states alone; an erasure is all that changes them. Raises `ErasedHistory`.
     """
-    states: dict[str, str | None] = {}
-    for oid in _walked(objects, ours):
-        commit = objects.commit(oid)
-        if change := said_change(commit):
-            states[change] = said_state(commit)
-    for oid in _walked(objects, theirs):
-        commit = objects.commit(oid)
-        change = said_change(commit)
-        if change in states and states[change] != said_state(commit) and own_record(objects, oid) is not None:
-            return oid
-    return None
+    if not stones.erased:
+        return
+    clean: dict[str, Oid] = {}
+    for oid in _walked(objects, ours.values()):
+        if change := said_change(objects.commit(oid)):
+            clean[change] = oid
+    for ref, tip in theirs.items():
+        for oid in _walked(objects, [tip]):
+            other = clean.get(said_change(objects.commit(oid)))
+            if other is not None and other != oid and _holds_more(objects, oid, other):
+                raise _held(session, stones, ref, oid, where, way_out)
+
+
+def _holds_more(objects: Objects, oid: Oid, clean: Oid) -> bool:
+    found, other = objects.commit(oid), objects.commit(clean)
+    if said_state(found) == said_state(other) or own_record(objects, oid) is None:
+        return False
+    before, after = (subtree(objects, current_tree(objects, one), ("artifacts",)) for one in (clean, oid))
+    return any(new is not None for _, _, new in compare(objects, before, after))
+
+
+def _held(session: str, stones: Stones, ref: str, commit: Oid, where: str, way_out: str) -> ErasedHistory:
+    what = ", ".join(sorted({one.token for one in stones.erased}))
+    when = max(one.when for one in stones.erased)
+    return ErasedHistory(
+        f"{where} still holds what was erased from session {session!r} ({what}, last on {when[:10]}): {ref} "
+        f"reaches commit {commit[:12]}, from before that; {way_out}",
+        session,
+        commit,
+    )
 
 
 def _walked(objects: Objects, tips: Iterable[Oid]) -> Iterable[Oid]:
-    try:
-        yield from reachable(objects, list(tips))
-    except MissingObject:
-        return
+    """Yield the commits that some commits reach, as far as they are there."""
+    seen: set[Oid] = set()
+    waiting = list(tips)
+    while waiting:
+        oid = waiting.pop()
+        if oid in seen:
+            continue
+        seen.add(oid)
+        try:
+            parents = objects.commit(oid).parents
+        except MissingObject:
+            continue
+        yield oid
+        waiting += parents
