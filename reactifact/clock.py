@@ -41,5 +41,8 @@ class SystemClock:
         """Wait for `seconds` on the event loop."""
         await anyio.sleep(seconds)
 
+    def __repr__(self) -> str:
+        return "SystemClock()"
+
 
 SYSTEM_CLOCK = SystemClock()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextvars import Token
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ._extras import install_command
 from .streaming import (
     ActionDelivered,
     CommitMade,
@@ -65,7 +66,7 @@ def observers_of(tracer: Any, meter: Any) -> tuple[Observer, ...]:
         except ImportError as error:
             raise ImportError(
                 f"{name}= needs OpenTelemetry, which the extra `otel` brings ({error}): "
-                f'pip install "reactifact[otel]"'
+                f"run {install_command('otel')}"
             ) from error
         found.append(kind(given))
     return tuple(found)

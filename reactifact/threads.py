@@ -311,6 +311,9 @@ class at_once:  # noqa: N801 - reads as the verb of a with statement
     async def __aexit__(self, *_: object) -> None:
         self._lock.release()
 
+    def __repr__(self) -> str:
+        return f"at_once({self._lock!r})"
+
 
 def is_on_loop() -> bool:
     """Tell whether the present code runs on an event loop, which a blocking call would hold up."""

@@ -95,7 +95,8 @@ def public_modules() -> Iterator[ModuleType]:
 
 
 def public_names() -> dict[str, tuple[str, object]]:
-    """Return each public name with the module to import it from, and what it is; errors have their own page."""
+    """Return each public name with its module, and what it is; the page of errors has those of its tree."""
+    errors_listed = public_errors()
     found: dict[str, tuple[str, object]] = {}
     for module in public_modules():
         values = vars(module)
@@ -106,8 +107,8 @@ def public_names() -> dict[str, tuple[str, object]]:
         ]
         for name in getattr(module, "__all__", own):
             value = getattr(module, name)
-            is_error = isinstance(value, type) and issubclass(value, Exception)
-            if not isinstance(value, ModuleType | TypeVar) and not is_error:
+            is_listed = isinstance(value, type) and value in errors_listed
+            if not isinstance(value, ModuleType | TypeVar) and not is_listed:
                 found.setdefault(name, (module.__name__, value))
     return found
 
@@ -150,7 +151,8 @@ def write_llms(folder: Path) -> None:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
         title = text.partition("\n")[0].removeprefix("# ")
-        first = next((part for part in text.split("\n\n")[1:] if part[:1] not in "#|`<-"), "")
+        prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+        first = next((part for part in prose.split("\n\n")[1:] if part[:1] not in "#|<-"), "")
         lines.append(f"- [{title}]({name.as_posix()}): {' '.join(first.split())[:200]}")
     (folder / "llms.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from opentelemetry.trace import StatusCode, Tracer
 from support import Order, Outside, Place, Receipt, notifier
 
 from reactifact import Consume, Context, ProduceCall, Runtime, RuntimeResources, create_agent, produce
+from reactifact._extras import install_command
 
 pytestmark = pytest.mark.anyio
 
@@ -219,3 +221,11 @@ async def test_a_tracer_that_fails_stops_nothing(place: Place, caplog: pytest.Lo
     await ordered(place, tracer=Broken(), dispatcher=world)
     assert world.sent == ["notify:o"]
     assert "an observer of the lifecycle failed" in caplog.text
+
+
+def test_without_the_api_the_way_to_get_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    tracer = Traces().tracer
+    monkeypatch.setitem(sys.modules, "opentelemetry.trace", None)
+    with pytest.raises(ImportError, match="extra `otel`") as failed:
+        Runtime(Context(), tracer=tracer)
+    assert install_command("otel") in str(failed.value)

@@ -1,6 +1,6 @@
 """Agents of the OpenAI Agents SDK as produces, and its `Session` in a session of reactifact.
 
-Needs `pip install 'reactifact[openai-agents]'`. It runs on asyncio, as the SDK does. `docs/adapters.md`
+Needs the extra `openai-agents`. It runs on asyncio, as the SDK does. `docs/adapters.md`
 shows how it is used.
 """
 

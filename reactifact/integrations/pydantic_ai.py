@@ -1,6 +1,6 @@
 """pydantic-ai agents as produces: their model calls recorded, their tools through the outbox where asked.
 
-Needs `pip install 'reactifact[pydantic-ai]'`. It runs on asyncio, as pydantic-ai does. `docs/adapters.md`
+Needs the extra `pydantic-ai`. It runs on asyncio, as pydantic-ai does. `docs/adapters.md`
 shows how it is used.
 """
 

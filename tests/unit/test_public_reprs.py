@@ -7,6 +7,7 @@ import inspect
 import pkgutil
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -47,11 +48,17 @@ def public_classes() -> Iterator[tuple[str, type]]:
     """Yield every class that a public module lists, but those that nobody has an instance of."""
     modules = [found.name for found in pkgutil.iter_modules(reactifact.__path__) if found.name[0] != "_"]
     for module in [reactifact, *(importlib.import_module(f"reactifact.{name}") for name in modules)]:
-        for name in getattr(module, "__all__", ()):
+        own = [name for name, found in vars(module).items() if is_own(module, name, found)]
+        for name in getattr(module, "__all__", own):
             found = getattr(module, name)
             is_protocol = getattr(found, "_is_protocol", False)
             if inspect.isclass(found) and not (inspect.isabstract(found) or is_protocol):
                 yield f"{module.__name__}.{name}", found
+
+
+def is_own(module: ModuleType, name: str, found: object) -> bool:
+    """Whether a module that lists no names defines this one for others."""
+    return name[0] != "_" and getattr(found, "__module__", "") == module.__name__
 
 
 def test_no_public_class_has_the_repr_of_object() -> None:

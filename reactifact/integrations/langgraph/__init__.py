@@ -1,6 +1,6 @@
 """A checkpoint saver for LangGraph: a thread is a session, a checkpoint a commit.
 
-Needs `pip install 'reactifact[langgraph]'`. `docs/langgraph.md` says what stands where.
+Needs the extra `langgraph`. `docs/langgraph.md` says what stands where.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ...._extras import install_command
 from ....errors import Contention, FormatTooNew, NotAStore, StoreError
 from ...objects import MAX_OBJECT, GitObject, Oid
 from ...protocol import Durability, HeldLock, Pruned, RefUpdate, check_oid
@@ -55,7 +56,7 @@ def driver() -> tuple[type[Server], type[AdvisoryLocks]]:
     except ImportError as error:
         raise ImportError(
             f"PostgreSQLKVBackend needs psycopg 3, which the extra `pg` brings ({error}): "
-            f'pip install "reactifact[pg]"'
+            f"run {install_command('pg')}"
         ) from error
     return Server, AdvisoryLocks
 
