@@ -22,6 +22,12 @@ def desk_store() -> Any:
     return filled(InMemoryKVBackend(), 30, hostile=True)
 
 
+@pytest.fixture(scope="session")
+def large_store() -> Any:
+    """A desk of 3,000 turns in memory, made once for all tests that look at it. It is only read."""
+    return filled(InMemoryKVBackend(), 3000)
+
+
 @pytest.fixture
 def client() -> Iterator[Client]:
     """Make a client of the inspector over a store: a browser that has opened nothing yet."""

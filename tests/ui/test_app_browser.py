@@ -202,6 +202,44 @@ def test_every_page_fits_is_readable_and_runs_nothing_it_may_not(
     assert complaints(browser) == []
 
 
+SIZE = "return [document.querySelectorAll('*').length, document.documentElement.outerHTML.length]"
+
+
+def sizes(browser: Browser, served: Served) -> dict[str, list[int]]:
+    """Look at every page, and return how many elements and characters each has."""
+    found = {}
+    for name, path in PAGES.items():
+        go(browser, served.address + path)
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= 1600
+        assert browser.execute_script(TOO_WIDE) == []
+        assert complaints(browser) == []
+        found[name] = browser.execute_script(SIZE)
+    return found
+
+
+@pytest.mark.full
+def test_the_browser_gets_as_much_of_3000_turns_as_of_30(
+    browser: Browser, served: Served, large_store: Any
+) -> None:
+    look_as(browser, 1600, "light")
+    small = sizes(browser, served)
+    large_one = Served(large_store)
+    try:
+        large = sizes(browser, large_one)
+        go(browser, large_one.address + PAGES["history"])
+        for _ in range(3):  # older pages are as they are
+            leave(browser, browser.find_element(By.LINK_TEXT, "Older commits").click)
+            assert browser.execute_script(SIZE)[0] <= 1.3 * small["history"][0]
+    finally:
+        large_one.close()
+    grown = {
+        name: (small[name], large[name])
+        for name in small
+        if any(now > 1.3 * before + 40 for before, now in zip(small[name], large[name], strict=True))
+    }
+    assert grown == {}
+
+
 def test_the_policy_holds_in_the_browser(browser: Browser, served: Served) -> None:
     go(browser, served.address)
     complaints(browser)
