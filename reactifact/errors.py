@@ -19,6 +19,8 @@ condition, a dispatcher) are never wrapped: they reach the caller as they were r
             RemoteError
             SyncUnsupported
             UnrelatedHistories
+            ErasedHistory
+            ErasureRefused
             LeaseHeld
             UnknownRevision (also LookupError)
             NameTaken (also ValueError)
