@@ -619,6 +619,12 @@ class State:
             queue=roots.queue,
             thread=roots.thread,
         )
+        if 0 < len(self.changed) <= _SEEN:  # what was written is what a look at the new subtree would find
+            self._seen = _Seen(self.roots.meta, self.changed)
+        if self.intents and self._expected.outbox == roots.outbox:
+            waiting = {**self._expected.intents, **self.intents}
+            known = {action_id: intent for action_id, intent in waiting.items() if intent is not None}
+            self._expected = _Expected(self.roots.outbox, known)
         self.changed, self.edges, self.intents = {}, {}, {}
         self._kept, self.taken, self._forgotten, self._reading = {}, {}, set(), set()
         return self.roots

@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Protocol, TypeVar
 
 from ...errors import LockLost, SessionBusy
@@ -316,12 +316,10 @@ class LockFolder:
             if lock is not None:
                 lock.release(unlink=False)
 
-    @contextmanager
-    def striped(self, subject: str, wait: float) -> Iterator[bool]:
+    def striped(self, subject: str, wait: float) -> AbstractContextManager[bool]:
         """Like `internal` for one of many subjects, over a fixed number of lock files."""
         stripe = hashlib.sha256(subject.encode()).digest()[0] % _STRIPES
-        with self.internal(f"stripe-{stripe:02}", wait) as had:
-            yield had
+        return self.internal(f"stripe-{stripe:02}", wait)
 
     def _wait(self, path: str, wait: float, *, longest_pause: float) -> FileLock | None:
         """Wait for the lock at a path, making the folder where it is missing, also when taken away since."""

@@ -60,7 +60,8 @@ def object_row(oid: Oid, item: GitObject) -> ObjectRow:
     if len(data) >= _COMPRESSED_FROM:
         packed = zlib.compress(data, _LEVEL)
         data = packed if len(packed) < len(data) else data
-    return ObjectRow(bytes.fromhex(oid), _NUMBERS[item.kind], len(item.data), data)
+    row = bytes.fromhex(oid), _NUMBERS[item.kind], len(item.data), data
+    return tuple.__new__(ObjectRow, row)  # its own constructor is Python
 
 
 def object_of(row: Sequence[Any], location: str, max_object: int) -> tuple[Oid, GitObject]:
