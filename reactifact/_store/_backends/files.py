@@ -16,6 +16,7 @@ from contextlib import suppress
 from ...errors import LinkInStore, NotAStore, StoreError
 
 _BLOCK = 4096
+_READ = 1024 * 1024  # bytes of one read of a large file
 
 _WAY_OUT = {
     errno.ENOSPC: "free some space and try again",
@@ -146,8 +147,17 @@ def open_plain(path: str, flags: int, mode: int = 0o644) -> int:
 
 def read_plain(path: str) -> bytes:
     """Return the content of a file of a store. Raises `LinkInStore`, and every `OSError`."""
-    with open(path, "rb", opener=open_plain) as file:
-        return file.read()
+    descriptor = open_plain(path, os.O_RDONLY)
+    try:  # a file of `open` asks the system four things more, and most of these are a line
+        parts = [os.read(descriptor, _BLOCK)]
+        while parts[-1]:
+            parts.append(os.read(descriptor, _READ if len(parts) > 1 else _BLOCK))
+        return b"".join(parts)
+    except OSError as error:
+        error.filename = path
+        raise
+    finally:
+        os.close(descriptor)
 
 
 def refuse_links(*paths: str) -> None:
