@@ -150,9 +150,10 @@ class RefFolder:
         be had.
         """
         with self._between_ours(update.name):
-            self.require(update, self.read(update.name))
-            if update.expected is None and update.new is not None:
-                self._make_way(update.name)
+            if update.expected is None:  # else what it holds is read once git is locked out too
+                self.require(update, self.read(update.name))
+                if update.new is not None:
+                    self._make_way(update.name)
             if update.new is not None or update.expected is not None:
                 self._swap(update)
 
