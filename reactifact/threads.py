@@ -102,7 +102,7 @@ async def short_call(is_local: bool, function: Callable[[Unpack[Args]], T], *arg
     each system call gives the interpreter's lock away, and getting it back from a busy thread takes
     up to 5 ms: beside other calls this one goes to a thread too.
     """
-    return function(*args) if is_quick(is_local) else await in_thread(function, *args)
+    return function(*args) if is_local and not _running else await in_thread(function, *args)
 
 
 def is_quick(is_local: bool) -> bool:

@@ -229,14 +229,14 @@ class Queue:
     def is_stored(self) -> bool:
         """Whether `store` would change no file."""
         return not self._gone and not any(
-            e.owed is None or e.owed or e.parked for e in self._unstored.values()
+            e.owed is None or e.owed or (e.failures and e.parked) for e in self._unstored.values()
         )
 
     def store(self) -> Oid | None:
         """Stage the files of what changed and return the tree of all that waits and is owed."""
         if not self._gone and not self._unstored:
             return self._root
-        fresh = [e for e in self._unstored.values() if e.owed is None or e.owed or e.parked]
+        fresh = [e for e in self._unstored.values() if e.owed is None or e.owed or (e.failures and e.parked)]
         if not self.line.is_watched and self.line.ref is not None:
             fresh = self._newest_of_a_kind(fresh)
         edits: dict[Path, TreeEntry | None] = dict.fromkeys(self._gone)

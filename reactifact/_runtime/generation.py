@@ -461,9 +461,10 @@ def consume(context: Context, roster: Roster, batch: Sequence[QueueEntry], owed:
         for entry in work.entries:
             left.setdefault(id(entry), []).append(work.name)
     for entry in batch:
-        if id(entry) in left or entry.parked:
-            queue.owe(entry, left.get(id(entry), []))
-    queue.remove(entry.event for entry in batch if id(entry) not in left and not entry.parked)
+        if id(entry) in left or (entry.failures and entry.parked):
+            left.setdefault(id(entry), [])
+            queue.owe(entry, left[id(entry)])
+    queue.remove([entry.event for entry in batch if id(entry) not in left])
 
 
 def owed_to_absent(entry: QueueEntry, present: Collection[str]) -> list[str]:

@@ -123,6 +123,9 @@ def misnamed(objects: Mapping[Oid, GitObject]) -> list[Oid]:
 
 def encode_tree(entries: Mapping[str, TreeEntry]) -> bytes:
     """Encode a tree. Names are sorted as git does: a directory as if it ended in a slash."""
+    if len(entries) == 1:  # as on the way to an artifact where few are
+        ((name, (mode, oid)),) = entries.items()
+        return b"%o %b\0%b" % (mode, name.encode("utf-8", "surrogateescape"), bytes.fromhex(oid))
     ordered = []
     for name, (mode, oid) in entries.items():
         raw = name.encode("utf-8", "surrogateescape")  # one of another program's may not be UTF-8
