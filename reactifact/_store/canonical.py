@@ -53,6 +53,7 @@ class _Plain:
 
 _LEVELS = [_Plain(depth) for depth in range(16)]
 _FEW = 4  # so many scalars are written sooner one by one than an encoder of json is set up
+_LONG = 64 * 1024  # characters; json's encoder would copy a longer text three times more
 _CONTAINERS = (dict, list, tuple)
 
 
@@ -63,8 +64,8 @@ def encode(value: JsonValue) -> bytes:
     `TypeError` for what JSON has no form for, keys that are not strings included.
     """
     try:
-        text = _object(value, 0) if type(value) is dict else _text(value, 0)
-        return (text + "\n").encode()
+        text = _object(value, 0, "\n") if type(value) is dict else _text(value, 0, "\n")
+        return text.encode()
     except UnicodeEncodeError as error:
         raise ValueError(
             f"a text with the lone surrogate {error.object[error.start]!r} cannot be written as UTF-8"
@@ -100,35 +101,35 @@ def content_hash(data: bytes) -> str:
     return blake3(data).hexdigest()
 
 
-def _text(value: Any, depth: int) -> str:
+def _text(value: Any, depth: int, end: str = "") -> str:
     kind = type(value)
     if kind is str:
-        return encode_basestring(value)
+        return encode_basestring(value) + end
     if kind is int:
-        return int.__repr__(value)
+        return int.__repr__(value) + end
     if value is None:
-        return "null"
+        return "null" + end
     if kind is bool:
-        return "true" if value else "false"
+        return ("true" if value else "false") + end
     if isinstance(value, dict):
-        return _object(value, depth)
+        return _object(value, depth, end)
     if isinstance(value, (list, tuple)):
-        return _array(value, depth)
-    return _LEVELS[0].encode(value)
+        return _array(value, depth, end)
+    return _LEVELS[0].encode(value) + end
 
 
-def _object(value: dict[Any, Any], depth: int) -> str:
+def _object(value: dict[Any, Any], depth: int, end: str) -> str:
     if not value:
-        return "{}"
+        return "{}" + end
     level = _LEVELS[depth] if depth < len(_LEVELS) else _Plain(depth)
-    nested = False
+    one_by_one = len(value) <= _FEW
     for key, item in value.items():
         if not isinstance(key, str):
             raise TypeError(f"the key {key!r} is not a string")
-        if isinstance(item, _CONTAINERS):
-            nested = True
-    if not nested and len(value) > _FEW:
-        return f"{{{level.inner}{level.encode(value)[1:-1]}{level.outer}}}"
+        if isinstance(item, _CONTAINERS) or (type(item) is str and len(item) > _LONG):
+            one_by_one = True
+    if not one_by_one:
+        return f"{{{level.inner}{level.encode(value)[1:-1]}{level.outer}}}{end}"
     parts = []
     for key in sorted(value):
         item = value[key]
@@ -142,17 +143,22 @@ def _object(value: dict[Any, Any], depth: int) -> str:
         else:
             text = _text(item, depth + 1)
         parts.append(f"{encode_basestring(key)}: {text}")
-    return f"{{{level.inner}{level.separator.join(parts)}{level.outer}}}"
+    del text  # each may be long: no more than two copies are held at once
+    body = level.separator.join(parts)
+    del parts
+    return f"{{{level.inner}{body}{level.outer}}}{end}"
 
 
-def _array(value: list[Any] | tuple[Any, ...], depth: int) -> str:
+def _array(value: list[Any] | tuple[Any, ...], depth: int, end: str) -> str:
     if not value:
-        return "[]"
+        return "[]" + end
     level = _LEVELS[depth] if depth < len(_LEVELS) else _Plain(depth)
     if len(value) > _FEW and not any(isinstance(item, _CONTAINERS) for item in value):
-        return f"[{level.inner}{level.encode(value)[1:-1]}{level.outer}]"
+        return f"[{level.inner}{level.encode(value)[1:-1]}{level.outer}]{end}"
     parts = [encode_basestring(item) if type(item) is str else _text(item, depth + 1) for item in value]
-    return f"[{level.inner}{level.separator.join(parts)}{level.outer}]"
+    body = level.separator.join(parts)
+    del parts
+    return f"[{level.inner}{body}{level.outer}]{end}"
 
 
 def _refuse_constant(name: str) -> NoReturn:

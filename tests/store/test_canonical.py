@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -91,3 +92,17 @@ def test_forty_levels_are_written_as_two_are() -> None:
 
 def test_the_content_hash_is_blake3_of_the_bytes() -> None:
     assert canonical.content_hash(b"{}\n") == blake3(b"{}\n").hexdigest()
+
+
+@pytest.mark.parametrize("fields", [1, 12])
+def test_a_long_text_is_held_twice_at_most_while_it_is_encoded(fields: int) -> None:
+    long = 4_000_000
+    value = {f"field{number}": "x" for number in range(fields)} | {"text": "a" * long}
+    canonical.encode(value)
+    tracemalloc.start()
+    try:
+        canonical.encode(value)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 2.2 * long
