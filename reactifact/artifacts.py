@@ -9,12 +9,11 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, Generic, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, cast
 
 from pydantic import BaseModel
 from typing_extensions import TypeVar
 
-from ._html.elements import Html, facts, inline, join
 from ._store import canonical
 from ._store.layout import Meta
 from .errors import InvalidName, ReactifactError, TypeNotFoundError
@@ -22,6 +21,9 @@ from .interrupt import DELIVERY_FIELDS, OPTIONAL_FIELDS, PendingAction
 from .types.codec import decode_dict, dump, dump_payload, encode_payload
 from .types.ids import type_id_of
 from .types.registry import resolve, revision_of
+
+if TYPE_CHECKING:
+    from ._html.elements import Html
 
 __all__ = ["Artifact"]
 
@@ -179,6 +181,8 @@ class Artifact(Generic[M]):
 
     def _repr_html_(self) -> Html:
         """Return the artifact as two tables, for a notebook: what it is, and its data."""
+        from ._html.elements import facts, inline, join
+
         known = facts(
             [
                 ("id", self.id),

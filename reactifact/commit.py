@@ -9,10 +9,12 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from ._html.elements import Html, facts, join, table
 from .operations import Operation
+
+if TYPE_CHECKING:
+    from ._html.elements import Html
 
 __all__ = ["Commit", "Read", "Write"]
 
@@ -50,6 +52,8 @@ class Commit:
 
     def _repr_html_(self) -> Html:
         """Return the commit as tables, for a notebook, without operations and reads: they may be many."""
+        from ._html.elements import facts, join, table
+
         known = facts(
             [
                 ("author", self.author),
@@ -70,6 +74,8 @@ class History(list[Commit]):
 
     def _repr_html_(self) -> Html:
         """Return the last commits as a table, in their order."""
+        from ._html.elements import table
+
         rows = [
             [
                 commit.context_version,

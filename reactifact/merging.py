@@ -17,12 +17,11 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import pydantic_core
 from pydantic import BaseModel
 
-from ._html.elements import Child, Html, inline, join, table
 from ._store._history.merge import Clash, Combined, Content, MergePlan, Version
 from ._store.canonical import content_hash, decode
 from ._store.object_db import Objects, Staging
@@ -34,6 +33,9 @@ from .operations import Relation
 from .types.codec import decode_payload, encode_payload
 from .types.ids import MergeFunction
 from .types.registry import merge_function_of, resolve, revision_of, warn_process_local
+
+if TYPE_CHECKING:
+    from ._html.elements import Child, Html
 
 __all__ = [
     "CONFLICT",
@@ -365,6 +367,8 @@ class MergePreview:
 
     def _repr_html_(self) -> Html:
         """Return what the merge would do as tables, for a notebook."""
+        from ._html.elements import join, table
+
         rows: list[list[Child]] = [["adopt", name] for name in self.adopted]
         rows += [["combine", name] for name in self.combined]
         rows += [["delete", name] for name in self.deleted]
@@ -383,6 +387,8 @@ class MergePreview:
 
 
 def _cell(data: dict[str, Any] | None, name: str) -> Html | None:
+    from ._html.elements import inline
+
     return inline(data[name]) if data is not None and name in data else None
 
 

@@ -29,14 +29,14 @@ from ..streaming import EventHub, EventQueue, ProgressEvent
 from ..threads import asyncio_loop
 from ..types.codec import dump
 from . import commit, delivery, working_copy
-from . import history as past
 from . import preload as reading_ahead
-from . import view as views
 from .commit import Committer
 from .queue import Queue
 from .working_copy import WorkingCopy, current_scope
 
 if TYPE_CHECKING:
+    from . import history as past
+    from . import view as views
     from .document import CheckpointLike
 
 M = TypeVar("M", bound=BaseModel)
@@ -219,6 +219,8 @@ class Context:
         limit: int | None = None,
     ) -> views.View:
         """Return the first `limit` artifacts of one type or several that match, to render as text."""
+        from . import view as views
+
         return views.select(self._view(), type, condition, limit)
 
     # -- relations -----------------------------------------------------------------------------
@@ -440,6 +442,8 @@ class Context:
 
     def history(self) -> past.History:
         """Return the applied commits, the oldest first."""
+        from . import history as past
+
         return past.commits(self.commits.line)
 
     commit_log = history
@@ -449,6 +453,8 @@ class Context:
 
         Raises `ValueError` unless `0 <= a <= b <= version`.
         """
+        from . import history as past
+
         return past.diff(self.commits.line, a, b)
 
     @property
@@ -501,20 +507,28 @@ class Context:
 
     def artifact_version(self, id: str, version: int) -> past.ArtifactVersion | None:
         """Return one version of a live artifact, or `None`. Raises `ValueError` for one it has not."""
+        from . import history as past
+
         return past.artifact_version(self._view(), id, version)
 
     def version_history(self, id: str) -> list[past.ArtifactVersion]:
         """Return the kept versions of a live artifact, the present one last."""
+        from . import history as past
+
         return past.version_history(self._view(), id)
 
     def find_versions(
         self, type: type[BaseModel] | None = None, content_hash: str | None = None
     ) -> list[past.ArtifactVersion]:
         """Return the kept versions of all live artifacts of a type, or with some content."""
+        from . import history as past
+
         return past.find_versions(self._view(), type, content_hash)
 
     def _repr_html_(self) -> str:
         """Return the context as tables, for a notebook: where it stands, and its newest artifacts."""
+        from . import view as views
+
         return views.as_tables(self.commits.line, self._view())
 
     # -- branches ------------------------------------------------------------------------------

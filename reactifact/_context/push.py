@@ -15,7 +15,6 @@ from anyio import CancelScope
 
 from .._store._backends.kv import MemoryBackend
 from .._store._backends.locks import Ticket
-from .._store._history.rebase import follow
 from .._store.branch import Branch, new_change_id
 from .._store.protocol import HeldLock, ObjectBackend
 from ..clock import Clock
@@ -48,7 +47,7 @@ async def publish(context: Context) -> None:
                 await write_through(is_local, line.write, publication)
             except StaleSession:
                 # a compaction moves every branch of a session, and changes none
-                if not follow(line):
+                if not _follow(line):
                     raise
                 publication = line.prepare()
                 await write_through(is_local, line.write, publication)
@@ -62,8 +61,14 @@ async def require_current(context: Context) -> None:
     try:
         await short_call(line.database.backend.is_local, line.require_current)
     except StaleSession:
-        if not follow(line):
+        if not _follow(line):
             line.require_current()  # unless a write of ours went through meanwhile
+
+
+def _follow(line: Branch) -> bool:
+    from .._store._history.rebase import follow  # seldom needed: somebody else moved the branch
+
+    return follow(line)
 
 
 async def publish_ledger(context: Context) -> None:

@@ -15,9 +15,6 @@ from .._context.preload import look_ahead
 from .._context.push import publish
 from .._store._backends.files import checked_path
 from .._store._backends.kv import KVBackend
-from .._store._history.oplog import forget, kept_refs, operations_ref
-from .._store._history.rebase import settle_fork
-from .._store._history.revset import DAMAGE, head_at
 from .._store._history.tombstones import ERASING
 from .._store.branch import MAIN, Branch, stored_ref
 from .._store.commits import own_record
@@ -166,6 +163,8 @@ def _copy(source: Branch, delivered: Ledger, target: Branch) -> Branch:
 
 
 async def _attach(context: Context, session_id: str, branch: str) -> None:
+    from .._store._history.rebase import settle_fork
+
     line = context.line
     copy = line.fork_off(line.branch)
     if await in_thread(settle_fork, copy):
@@ -228,6 +227,8 @@ def sessions(database: Database) -> list[str]:
     One whose ref is damaged is among them: opening it says why. Raises `DamagedRef` where the ids of
     damaged ones are not known.
     """
+    from .._store._history.revset import DAMAGE, head_at
+
     found = set()
     refs, damaged = scan_refs(database.backend, "refs/heads/")
     for error in damaged:
@@ -257,6 +258,9 @@ def delete_session(database: Database, session_id: str) -> None:
 
     Raises `ProtectedBranch`, and `Contention` where others write it as fast as it is removed.
     """
+    from .._store._history.oplog import kept_refs, operations_ref
+    from .._store._history.squash import require_free
+
     backend = database.backend
     for left in reversed(range(_ATTEMPTS)):
         refs = {}
@@ -266,8 +270,6 @@ def delete_session(database: Database, session_id: str) -> None:
         refs.update(backend.refs(kept_refs(session_id)))
         if not refs:
             return
-        from .._store._history.squash import require_free
-
         require_free(database, "delete", {n: oid for n, oid in refs.items() if parse_ref(n)})
         # The ledger last: what a deletion that was cut short left must not be sent once more.
         last = sorted(refs, key=lambda name: (is_ledger_ref(name), name))
@@ -289,6 +291,8 @@ async def prune_store(
     progress: Progress | None = None,
 ) -> Pruned:
     """Prune a store; see `SessionStore.prune`."""
+    from .._store._history.oplog import forget
+
     backend = database.backend
     if not isinstance(backend, Prunable | FetchesRefs):
         raise StoreError(

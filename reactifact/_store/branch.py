@@ -12,11 +12,9 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import Contention, LedgerMissing, StaleSession, StoreError
-from ._history.git_moves import moves_by_git
-from ._history.oplog import Operation, logged
 from .commits import CommitRecord, check_state, make_commit, read_roots, require_kind, require_record
 from .graph import joined_compactions
 from .index import Indexes
@@ -27,6 +25,9 @@ from .object_db import Database, Staging, Tree
 from .objects import GitObject, Oid
 from .protocol import RefUpdate, recalling
 from .state import State, StateSavepoint
+
+if TYPE_CHECKING:
+    from ._history.oplog import Operation
 
 MAIN = "main"
 _ATTEMPTS = 8
@@ -381,17 +382,23 @@ class Branch:
     def note_moves_by_git(self) -> None:
         """Note for the session's log where git moved the ref to what it holds, and not forward. Reads."""
         if self.ref is not None and self.published is not None:
+            from ._history.git_moves import moves_by_git
+
             self._by_git = tuple(moves_by_git(self.database, self.session, self.ref, self.published))
 
     def note_move(self, kind: str, when: datetime, text: str) -> None:
         """Note for the session's log that the line has just left what is published, and not forward."""
         tip = self.seal()
         if self.ref is not None and self.published is not None and tip is not None:
+            from ._history.oplog import Operation
+
             before, after = {self.ref: self.published}, {self.ref: tip}
             self._moved_back = Operation(kind, when.isoformat(), text, before, after)
 
     def write_moves_by_git(self) -> None:
         """Write what `note_moves_by_git` noted, where nothing else is to be written. Raises `Contention`."""
+        from ._history.oplog import logged
+
         for left in reversed(range(_ATTEMPTS if self._by_git else 0)):
             staged = Staging(self.database)
             log = logged(staged, self.session, *self._by_git)
@@ -422,6 +429,8 @@ class Branch:
 
     def _write_logged(self, publication: Publication) -> None:
         """Write a publication, and what it does in the session's log, which other branches move too."""
+        from ._history.oplog import logged
+
         name, expected, _ = publication.update
         for left in reversed(range(_ATTEMPTS)):
             staged = Staging(self.database)

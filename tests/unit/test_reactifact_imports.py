@@ -33,7 +33,10 @@ def test_the_package_alone_imports_nothing_of_itself_and_no_other_library() -> N
             "from reactifact import Consume, Context, PendingAction, Runtime, SessionStore, produce",
             "pygit2 sqlite3 psycopg click reactifact.tools reactifact.branching reactifact.checkpoints "
             "reactifact.replay reactifact.audit reactifact.viz reactifact._sessions.verbs "
-            "reactifact._store._history.log reactifact._store._backends.sql",
+            "reactifact._store._history.log reactifact._store._backends.sql "
+            "reactifact._html html reactifact._context.history reactifact._context.view "
+            "reactifact._store._history.diff reactifact._store._history.oplog "
+            "reactifact._store._history.rebase reactifact._store._history.revset",
         ),
         (
             "from reactifact import SessionStore; SessionStore('there.db')",
@@ -46,6 +49,13 @@ def test_a_name_imports_what_it_needs(code: str, absent: str, tmp_path: object) 
     modules = imported_by(f"import os; os.chdir({str(tmp_path)!r}); {code}")
     assert modules & {"reactifact.consume", "reactifact.session"}, "the code imported nothing to speak of"
     assert not modules & set(absent.split())
+
+
+def test_the_usual_names_import_no_more_modules_than_they_did() -> None:
+    names = ", ".join(name for name in reactifact.__all__ if name not in ("View", "Tool", "tool"))
+    modules = imported_by(f"from reactifact import {names}")
+    own = {name for name in modules if name.startswith("reactifact")}
+    assert len(own) <= 88  # measured: 85
 
 
 def test_what_is_imported_late_is_what_type_checkers_see() -> None:

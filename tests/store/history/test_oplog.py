@@ -40,7 +40,9 @@ def move(database: Database, number: int, session: str = "s") -> tuple[Oid, Oid]
     staged = Staging(database)
     old, new = commit(staged, f"old {number}"), commit(staged, f"new {number}")
     when = START + timedelta(days=number)
-    database.write(staged.objects, moved(staged, session, "undo", {MAIN: (old, new)}, when, f"move {number}"))
+    database.write(
+        staged.objects, moved(staged, session, "checkout", {MAIN: (old, new)}, when, f"move {number}")
+    )
     return old, new
 
 
@@ -54,7 +56,7 @@ def held(database: Database, session: str = "s") -> set[Oid]:
 def test_a_move_is_remembered_and_what_it_dropped_is_held(database: Database) -> None:
     old, new = move(database, 1)
     (found,) = operations(database, "s")
-    assert found == Operation("undo", "2030-01-02T00:00:00+00:00", "move 1", {MAIN: old}, {MAIN: new})
+    assert found == Operation("checkout", "2030-01-02T00:00:00+00:00", "move 1", {MAIN: old}, {MAIN: new})
     assert old in held(database)
     assert operations(database, "another") == []
     assert "undone" not in found.to_dict()
@@ -99,3 +101,16 @@ def test_a_log_that_says_nothing_new_moves_nothing(database: Database) -> None:
     absent = Operation("undo", known.when, "never made", {}, {})
     assert without(staged, "s", absent, None) == []
     assert logged(staged, "s", absent)[-1].name == operations_ref("s")
+
+
+def test_what_is_done_again_stands_below_the_undoes_that_can_still_be_taken_back(database: Database) -> None:
+    move(database, 1)
+    (first,) = operations(database, "s")
+    undone = Operation("undo", first.when, "undo of another", first.after, first.before)
+    staged = Staging(database)
+    database.write(staged.objects, logged(staged, "s", undone, first))
+    staged = Staging(database)
+    again = Operation("redo", first.when, "again", first.before, first.after)
+    known = operations(database, "s")
+    database.write(staged.objects, without(staged, "s", known[-1], again))
+    assert [one.kind for one in operations(database, "s")] == ["redo", "undo"]
