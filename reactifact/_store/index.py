@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import bisect
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ..errors import MissingObject, StoreError
 from .layout import Meta, Roots, decode_edges
@@ -27,6 +29,16 @@ class _Order:
     meta: Oid | None  # the subtree of bookkeeping that the order belongs to
     keys: list[Key]
     place: dict[str, int]  # id -> sequence
+
+
+_LOOKED_UP = 4_096  # how many are kept
+
+
+class _LookedUp(NamedTuple):
+    """Where the bookkeeping of the artifacts of a type stands, which is asked for next."""
+
+    meta: Oid | None
+    metas: dict[str, Oid]
 
 
 @dataclass(slots=True)
@@ -74,6 +86,7 @@ class Indexes:
         self._orders: dict[str, _Order] = {}
         self._incoming = _Incoming()
         self._readers = _Readers()
+        self._looked_up = _LookedUp(None, {})
 
     def copy(self) -> Indexes:
         """Return indexes of their own for a fork, which goes on from the same subtrees."""
@@ -140,14 +153,19 @@ class Indexes:
         with self._lock:
             known = self._orders.get(type_id)
             if known is None:
-                known = _built(objects, roots, entry.oid)
+                known, self._looked_up = _built(objects, roots, entry.oid)
             elif known.meta != roots.meta:
                 try:
                     known = _moved(objects, known, roots.meta, type_id)
                 except MissingObject:  # the state it belonged to was dropped or compacted away
-                    known = _built(objects, roots, entry.oid)
+                    known, self._looked_up = _built(objects, roots, entry.oid)
             self._orders[type_id] = known
             return known.keys
+
+    def looked_up(self, roots: Roots) -> Mapping[str, Oid]:
+        """Return where bookkeeping of this state stands, by artifact: of those listed last, or of none."""
+        found = self._looked_up
+        return found.metas if found.meta == roots.meta else {}
 
     def sources(self, objects: Objects, roots: Roots) -> list[str]:
         """Return every id with outgoing relations."""
@@ -209,17 +227,21 @@ def meta_at(objects: Objects, roots: Roots, path: Path) -> Meta:
     return Meta.decode(objects.read(entry.oid).data)
 
 
-def _built(objects: Objects, roots: Roots, tree: Oid) -> _Order:
+def _built(objects: Objects, roots: Roots, tree: Oid) -> tuple[_Order, _LookedUp]:
     paths = files_below(objects, tree)
     found = find_files(objects, roots.meta, paths)
     objects.prefetch(found.values())
     keys = []
+    metas = {}
     for path in paths:
         oid = found.get(path)
         meta = meta_at(objects, roots, path) if oid is None else Meta.decode(objects.read(oid).data)
         keys.append((meta.sequence, meta.id))
+        if oid is not None:
+            metas[meta.id] = oid
     keys.sort()
-    return _Order(roots.meta, keys, {artifact_id: sequence for sequence, artifact_id in keys})
+    order = _Order(roots.meta, keys, {artifact_id: sequence for sequence, artifact_id in keys})
+    return order, _LookedUp(roots.meta, metas if len(metas) <= _LOOKED_UP else {})
 
 
 def _moved(objects: Objects, known: _Order, meta: Oid | None, type_id: str) -> _Order:

@@ -291,10 +291,12 @@ class State:
         unknown = [i for i in ids if i not in self.changed and i not in seen]
         fresh: dict[str, Stored | None] = {}
         if len(unknown) > 1:
-            found = find_files(self.objects, self.roots.meta, [file_path(i) for i in unknown])
+            known = self.indexes.looked_up(self.roots)
+            away = [i for i in unknown if i not in known]
+            found = find_files(self.objects, self.roots.meta, [file_path(i) for i in away])
             self.objects.prefetch(found.values())
             for artifact_id in unknown:
-                oid = found.get(file_path(artifact_id))
+                oid = known.get(artifact_id) or found.get(file_path(artifact_id))
                 fresh[artifact_id] = None if oid is None else self.stored_at(oid)
             if len(seen) + len(fresh) <= _SEEN:
                 seen.update(fresh)

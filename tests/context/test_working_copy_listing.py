@@ -88,7 +88,7 @@ async def test_the_second_listing_makes_a_third_of_the_calls_of_the_first() -> N
     held: list[Any] = []
     first = calls_of(lambda: held.extend(context.list_artifacts(Item)) or [one.data for one in held])
     second = calls_of(lambda: [one.data for one in context.list_artifacts(Item)])
-    assert first < 110 * 1_000  # 220 a listed artifact before trees were looked at once
+    assert first < 76 * 1_000  # measured: 71; 220 a listed artifact before trees were looked at once
     assert second < first / 3
 
 
