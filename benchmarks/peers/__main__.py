@@ -10,10 +10,12 @@ import argparse
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import tempfile
 import venv
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,7 +26,11 @@ PROGRAMS = Path(__file__).with_name("programs")
 PAGE = ROOT / "docs" / "benchmarks.md"
 CHART = ROOT / "docs" / "benchmarks.svg"
 SIZES = (250, 3_000)
-QUICK_SIZES = (25, 100)
+QUICK_SIZES = (20, 60)
+AGAINST = (("LangGraph", "langgraph"), ("two SQLite transactions", "floor"))
+"""Heading of a column of ratios, and the package or program that the turns are divided by."""
+COUNTED_TURNS = (5, 25)
+"""After how many turns the syncs of a program are counted: what it does once falls out of the difference."""
 BATCH = 10
 """Turns in one measurement of one program, before the next program is asked."""
 
@@ -56,7 +62,7 @@ PEERS = (
     ),
     Peer("DBOS, SQLite", "dbos_steps", "sqlite", "its own settings", "dbos", ("dbos",)),
     Peer(
-        "published package, SQLite", "published", "sqlite", "its own settings; no sync of ours",
+        "published package, SQLite", "published", "sqlite", "its own settings",
         "reactifact", ("reactifact==0.15.3",), longest=500,
     ),
     Peer("two SQLite transactions", "floor", "sqlite", "synchronous=FULL, the floor"),
@@ -73,9 +79,13 @@ class Running:
     turns: int = 0
     times: dict[int, list[float]] = field(default_factory=dict)
     bytes: dict[int, int] = field(default_factory=dict)
+    processor: dict[int, list[float]] = field(default_factory=dict)  # seconds a turn, one for each batch
 
-    def ask(self, count: int) -> list[float]:
-        """Let it make `count` turns; return the seconds each took. Raises `SystemExit` where it ended."""
+    def ask(self, count: int) -> tuple[list[float], float]:
+        """Let it make `count` turns; return the seconds each took, and those of the processor a turn.
+
+        Raises `SystemExit` where it ended.
+        """
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(f"{count}\n")
@@ -86,8 +96,8 @@ class Running:
                 f"{self.peer.name} ended with status {self.process.wait()}; its error stands above"
             )
         self.turns += count
-        times: list[float] = json.loads(line)
-        return times
+        times, processor = json.loads(line)
+        return times, processor / count
 
     def size(self) -> int:
         """Return the bytes on disk: of the file and those beside it, or of the folder."""
@@ -124,8 +134,8 @@ def version(peer: Peer) -> str:
     return subprocess.check_output([peer.environment / "bin" / "python", "-c", code], text=True).strip()
 
 
-def start(peer: Peer, folder: Path) -> Running:
-    """Start the program of a peer on a store of its own."""
+def start(peer: Peer, folder: Path, below: Sequence[str] = ()) -> Running:
+    """Start the program of a peer on a store of its own, run by another program where one is given."""
     place = (
         folder
         / peer.name.replace(" ", "-").replace(",", "")
@@ -136,11 +146,28 @@ def start(peer: Peer, folder: Path) -> Running:
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     if not peer.package:
         environment["PYTHONPATH"] = str(ROOT)
-    command = [python, str(PROGRAMS / f"{peer.program}.py"), peer.kind, str(place)]
+    command = [*below, python, str(PROGRAMS / f"{peer.program}.py"), peer.kind, str(place)]
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, cwd=folder
     )
     return Running(peer, place, process)
+
+
+def syncs(peer: Peer, folder: Path) -> str:
+    """Return how many times a turn of a peer waits for the disk, counted by strace where there is one."""
+    if shutil.which("strace") is None:
+        return "not counted: no strace"
+    counts = []
+    for turns in COUNTED_TURNS:
+        with tempfile.TemporaryDirectory(dir=folder) as own:
+            log = Path(own) / "syncs"
+            tracer = ("strace", "-f", "-qq", "-e", "trace=fsync,fdatasync", "-o", str(log))
+            running = start(peer, Path(own), tracer)
+            running.ask(turns)
+            running.end()
+            lines = log.read_text().splitlines()
+        counts.append(sum("sync(" in line for line in lines))
+    return f"{(counts[1] - counts[0]) / (COUNTED_TURNS[1] - COUNTED_TURNS[0]):.1f}"
 
 
 def measure(peers: list[Peer], folder: Path, sizes: tuple[int, ...], batches: int) -> list[Running]:
@@ -155,11 +182,12 @@ def measure(peers: list[Peer], folder: Path, sizes: tuple[int, ...], batches: in
             one.bytes[size] = one.size()
         _progress(f"measuring at {size:,} turns")
         for one in active:
-            one.times[size] = []
+            one.times[size], one.processor[size] = [], []
 
         def batch(one: Running, size: int = size) -> float:
-            times = one.ask(BATCH)
+            times, processor = one.ask(BATCH)
             one.times[size] += times
+            one.processor[size].append(processor)
             return median(times)
 
         alternate([lambda one=one: batch(one) for one in active], batches)  # type: ignore[misc]
@@ -168,42 +196,93 @@ def measure(peers: list[Peer], folder: Path, sizes: tuple[int, ...], batches: in
     return running
 
 
-def page(running: list[Running], absent: dict[str, str], sizes: tuple[int, ...]) -> str:
-    """Return the Markdown of the page."""
+def page(
+    running: list[Running],
+    absent: dict[str, str],
+    sizes: tuple[int, ...],
+    load: str,
+    synced: Mapping[str, str],
+) -> str:
+    """Return the Markdown of the page.
+
+    `load` says what else the machine had to do, `synced` how many syncs a turn of each program makes.
+    """
+    measured = sum(len(times) for one in running for times in one.times.values())
     lines = [
         "# Benchmarks",
         "",
         "Written by `scripts/bench --peers`. One turn: an order comes in, a receipt and an intent to notify",
-        "are stored, the notification is delivered, the delivery is stored. All programs ran alternating in",
-        f"one run on one machine ({os.cpu_count()} cores, Python {platform.python_version()}); compare the",
-        "ratios, not the milliseconds. A ratio over 1 is a loss.",
+        "are stored, the notification is delivered, the delivery is stored. Each program runs in a process",
+        f"and an environment of its own; they took turns, {BATCH} orders at a time, {measured:,} in all,",
+        f"in one run on one machine: {os.cpu_count()} cores, {platform.system()}, Python",
+        f"{platform.python_version()}, {load}. Milliseconds say what that",
+        "machine did then; what can be compared are the ratios of one run. A ratio over 1 is a loss against",
+        "that program, one under 1 a win. Where other programs want the processor and the disk, the time",
+        "that passed is mostly waiting, and longest where a turn syncs often: the milliseconds of the",
+        "processor and the syncs a turn do not depend on that.",
         "",
         "![milliseconds a turn](benchmarks.svg)",
         "",
-        "| what | version | durability |",
-        "| --- | --- | --- |",
+        "| what | version | durability | syncs a turn |",
+        "| --- | --- | --- | --- |",
     ]
-    lines += [f"| {one.peer.name} | {version(one.peer)} | {one.peer.durable} |" for one in running]
-    lines += [f"| {name} | not measured: {why} | |" for name, why in absent.items()]
-    reference = next((one for one in running if one.peer.package == "langgraph"), None)
+    for peer in (one.peer for one in running):
+        lines.append(f"| {peer.name} | {version(peer)} | {peer.durable} | {synced.get(peer.name, '')} |")
+    lines += [f"| {name} | not measured: {why} | | |" for name, why in absent.items()]
+    references = {
+        heading: one
+        for heading, peer in AGAINST
+        for one in running
+        if peer in (one.peer.package, one.peer.program)
+    }
     for size in sizes:
         lines += ["", f"## After {size:,} turns", ""]
+        headings = "".join(f" ÷ {heading} |" for heading in references)
         lines += [
-            "| what | median ms | 10 % to 90 % | ÷ LangGraph | bytes a turn |",
-            "| --- | --- | --- | --- | --- |",
+            f"| what | median ms | 10 % to 90 % |{headings} processor ms | bytes a turn |",
+            "| --- | --- | --- | --- | --- |" + " --- |" * len(references),
         ]
         for one in running:
             if size not in one.times:
-                lines.append(f"| {one.peer.name} | not measured: grows too slow | | | |")
+                lines.append(f"| {one.peer.name} | not measured: too slow |" + " |" * (len(references) + 3))
                 continue
             times = [1000 * second for second in one.times[size]]
-            ratio = ""
-            if reference is not None and size in reference.times:
-                ratio = f"{median(times) / (1000 * median(reference.times[size])):.2f}"
             spread = f"{percentile(times, 10):.1f} to {percentile(times, 90):.1f}"
+            ratios = "".join(f" {_ratio(one, other, size)} |" for other in references.values())
             stored = f"{one.bytes[size] / size:,.0f}"
-            lines.append(f"| {one.peer.name} | {median(times):.2f} | {spread} | {ratio} | {stored} |")
+            processor = f"{1000 * median(one.processor[size]):.2f}"
+            lines.append(
+                f"| {one.peer.name} | {median(times):.2f} | {spread} |{ratios} {processor} | {stored} |"
+            )
+    lines += ["", "## Wins and losses", "", *verdicts(running, sizes)]
     return "\n".join(lines) + "\n"
+
+
+def _ratio(one: Running, other: Running, size: int) -> str:
+    """Return how often longer a turn of one program takes, empty where one of them was not measured."""
+    if one is other or size not in one.times or size not in other.times:
+        return ""
+    return f"{median(one.times[size]) / median(other.times[size]):.2f}"
+
+
+def verdicts(running: list[Running], sizes: tuple[int, ...]) -> list[str]:
+    """Return a sentence for each of ours at each size: against whom it won and lost, and by how much."""
+    lines = []
+    for size in sizes:
+        at_size = [one for one in running if size in one.times]
+        for ours in (one for one in at_size if one.peer.program == "ours"):
+            won: list[str] = []
+            lost: list[str] = []
+            for other in (one for one in at_size if one.peer.program != "ours"):
+                ratio = median(ours.times[size]) / median(other.times[size])
+                (lost if ratio >= 1 else won).append(
+                    f"{other.peer.name} ({ratio if ratio >= 1 else 1 / ratio:.1f} times)"
+                )
+            lines.append(
+                f"- {ours.peer.name}, {size:,} turns: slower than {', '.join(lost) or 'none'}; "
+                f"faster than {', '.join(won) or 'none'}."
+            )
+    return lines
 
 
 def chart(running: list[Running], sizes: tuple[int, ...]) -> str:
@@ -244,23 +323,30 @@ def main(argv: list[str] | None = None) -> int:
     """Measure, print the page, and write it with its chart unless `--quick`; return the exit code."""
     parser = argparse.ArgumentParser(prog="scripts/bench --peers", description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="few turns, a smoke test; writes no page")
+    parser.add_argument("--sizes", metavar="N,N", help="turns before a measurement (250,3000)")
     parser.add_argument(
         "--folder", type=Path, metavar="DIR", help="where stores are made: the disk to measure"
     )
     options = parser.parse_args(argv)
-    sizes, batches = (QUICK_SIZES, 3) if options.quick else (SIZES, 20)
+    sizes: tuple[int, ...] = QUICK_SIZES if options.quick else SIZES
+    batches = 3 if options.quick else 20
+    if options.sizes:
+        sizes = tuple(int(size) for size in options.sizes.split(","))
+    load = f"with a load of {os.getloadavg()[2]:.1f} before" if hasattr(os, "getloadavg") else "load unknown"
     absent: dict[str, str] = {}
     for peer in PEERS:
         why = install(peer)
         if why is not None:
             absent[peer.name] = why
     with tempfile.TemporaryDirectory(prefix="reactifact-peers-", dir=options.folder) as folder:
-        found = measure([peer for peer in PEERS if peer.name not in absent], Path(folder), sizes, batches)
-    text = page(found, absent, sizes)
+        peers = [peer for peer in PEERS if peer.name not in absent]
+        synced = {} if options.quick else {peer.name: syncs(peer, Path(folder)) for peer in peers}
+        found = measure(peers, Path(folder), sizes, batches)
+    text, drawn = page(found, absent, sizes, load, synced), chart(found, sizes)
     print(text)
     if not options.quick:
         PAGE.write_text(text, encoding="utf-8")
-        CHART.write_text(chart(found, sizes), encoding="utf-8")
+        CHART.write_text(drawn, encoding="utf-8")
     return 0
 
 
