@@ -335,13 +335,13 @@ class BranchStore:
         name: str = "",
         resources: RuntimeResources | None = None,
     ) -> SyncReport:
-        """Bring the store and another one together: fetch, merge here by our rules, push without force.
+        """Bring the store and another one together: fetch, merge here by our rules, push what nobody moved.
 
         `remote` is what git calls it (default: `origin`, or the only one), an address or a path; git reaches
-        it with its own credentials. Branches, ledgers and tags of `sessions` (default: all) travel; deletions
-        do not. `policy` settles conflicts as in `merge`; what is left of them stands in the report, and the
-        branches of such a session stay as they are on both sides. `wait` is how many seconds a branch that
-        somebody runs is waited for.
+        it with its own credentials. Branches, ledgers and tags of `sessions` (default: all) travel, and so do
+        deletions and compactions. `policy` settles conflicts as in `merge`; what is left of them stands in
+        the report, and the branches of such a session stay as they are on both sides. `wait` is how many
+        seconds a branch that somebody runs is waited for.
 
         `lease` takes or renews the lease of each session for so many seconds (0: gives it back): until its
         end no other store that syncs delivers the session (`LeaseHeld`). `name` tells people who has it.

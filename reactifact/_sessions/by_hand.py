@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from .._context.rebase import PayloadReader
 from .._store._history.adoption import is_by_hand, last_good, stand_on
+from .._store._history.deleted import DELETED
 from .._store._history.oplog import moved
 from .._store._history.tombstones import read_stones, require_clean
 from .._store.branch import stored_ref
@@ -80,7 +81,13 @@ def refused_push(database: Database, moves: Iterable[tuple[Oid, Oid, str]]) -> l
     session are not looked at.
     """
     found = []
+    moves = list(moves)
+    told = {
+        ref.removeprefix(DELETED) for _, new, ref in moves if ref.startswith(DELETED) and new != NO_COMMIT
+    }
     for old, new, ref in moves:
+        if new == NO_COMMIT and ref.split("/")[2] in told:
+            continue  # a sync brings a deletion that was meant
         try:
             _check_move(database, old, new, ref)
         except ReactifactError as error:

@@ -21,7 +21,7 @@ from .._store._history.fetched import roots_of
 from .._store._history.oplog import moved, operations
 from .._store._history.revset import head_at
 from .._store.branch import Branch, stored_ref
-from .._store.commits import read_queue, require_kind
+from .._store.commits import nearest_record, read_queue, require_kind
 from .._store.graph import is_ancestor, merge_bases, not_below, share_history
 from .._store.ledger import Ledger
 from .._store.names import is_ledger_ref
@@ -58,6 +58,9 @@ class Outcome:
     made: list[str] = field(default_factory=list)  # branches, by name
     forwarded: list[str] = field(default_factory=list)
     merged: list[str] = field(default_factory=list)
+    replaced: list[str] = field(
+        default_factory=list
+    )  # refs that the other store has of a history compacted here
     has_heard: bool = False  # of deliveries
     conflicts: list[SyncConflict] = field(default_factory=list)
     failed: list[tuple[str, ReactifactError]] = field(default_factory=list)  # (branch or tag, error)
@@ -74,6 +77,7 @@ class Converging:
     policy: Policy | None
     wait: float
     remote: str  # what the other store is called in messages
+    may_replace: bool = True  # whether refs of the other store can be moved otherwise than forward
 
     async def session(self, session: str, ours: Mapping[str, Oid], theirs: Mapping[str, Oid]) -> Outcome:
         """Bring the refs of a session in the other store into ours, ledger first.
@@ -97,7 +101,8 @@ class Converging:
             name = ref.rpartition("/")[2]
             try:
                 if ref.startswith(_TAGS):
-                    await in_thread(self._tag, session, ref, oid)
+                    if await in_thread(self._tag, session, ref, oid):
+                        outcome.replaced.append(ref)
                     continue
                 head = await in_thread(head_at, self.database, ref, oid)
                 if head is not None:  # else a branch that git made, which is no session's
@@ -125,6 +130,9 @@ class Converging:
                 await in_thread(database.backend.write, {}, [RefUpdate(ref, None, theirs)])
                 outcome.made.append(branch)
                 return
+            if self.may_replace and await in_thread(_is_compacted, database, ours, theirs):
+                outcome.replaced.append(ref)
+                return
             left = await in_thread(_left_behind, database, session, ref, ours, theirs)
             if left is None and await in_thread(_is_below, database, ours, theirs):
                 await in_thread(database.backend.write, {}, [RefUpdate(ref, ours, theirs)])
@@ -139,19 +147,21 @@ class Converging:
             await self._merge(session, branch, theirs, left)
             outcome.merged.append(branch)
 
-    def _tag(self, session: str, ref: str, theirs: Oid) -> None:
+    def _tag(self, session: str, ref: str, theirs: Oid) -> bool:
+        """Bring a tag here; return whether theirs has to follow ours, whose commit was compacted."""
         ours = self.database.backend.refs(ref).get(ref)
         if ours is None:
             self.database.backend.write({}, [RefUpdate(ref, None, theirs)])
-        elif ours == theirs:
-            return
-        elif _is_same_change(self.database, ours, theirs):
-            self._follow(session, ref, ours, theirs)
-        else:
+        elif ours != theirs and not _is_same_change(self.database, ours, theirs):
             raise NameTaken(
                 f"{ref} stands for {ours[:12]} here and for {theirs[:12]} in {self.remote}, and tags do not "
                 f"move: delete one of them, or give it another name"
             )
+        elif ours != theirs:
+            if self.may_replace and _was_compacted(self.database, session, ref, theirs):
+                return True
+            self._follow(session, ref, ours, theirs)
+        return False
 
     def _follow(self, session: str, ref: str, ours: Oid, theirs: Oid) -> None:
         """Go on from a history that was rewritten here or there, and holds every change of ours."""
@@ -202,6 +212,20 @@ def _is_below(objects: Database | Staging, old: Oid, new: Oid) -> bool:
 def _is_rewritten(database: Database, ours: Oid, theirs: Oid) -> bool:
     """Tell whether a history was rewritten there, and holds every change of ours all the same."""
     return not share_history(database, ours, theirs) and is_ancestor(database, ours, theirs)
+
+
+def _is_compacted(database: Database, ours: Oid, theirs: Oid) -> bool:
+    """Tell whether our history was compacted further than theirs, and holds every change of theirs."""
+    if share_history(database, ours, theirs) or not is_ancestor(database, theirs, ours):
+        return False
+    mine, others = (nearest_record(database, oid) for oid in (ours, theirs))
+    return mine is not None and mine.baseline > (0 if others is None else others.baseline)
+
+
+def _was_compacted(database: Database, session: str, ref: str, theirs: Oid) -> bool:
+    """Tell whether a compaction here moved a ref away from where theirs stands."""
+    done = operations(database, session)
+    return any(one.kind == "compaction" and one.before.get(ref) == theirs for one in done)
 
 
 def _is_related(database: Database, ours: Mapping[str, Oid], theirs: Mapping[str, Oid]) -> bool:

@@ -33,11 +33,20 @@ _SHOWN = 600
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A ref of the other store as it was seen (`None`: it was not there), and where it is to stand."""
+    """A ref of the other store as it was seen (`None`: it was not there), and where it is to stand.
+
+    `new` is empty for one that is to go.
+    """
 
     name: str
     seen: Oid | None
     new: Oid
+    is_forward: bool = True
+
+    @property
+    def lease(self) -> list[str]:
+        """What lets git move it otherwise than forward, as long as nobody else has moved it."""
+        return [] if self.is_forward else [f"--force-with-lease={self.name}:{self.seen or ''}"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +84,19 @@ class Remote:
         return os.path.exists(f"{self.git_dir}/shallow")
 
     async def push(self, moves: Sequence[Move]) -> str | None:
-        """Move refs of the other store forward, all or none; return why not where it refused.
+        """Move refs of the other store, all or none; return why not where it refused.
 
-        No ref is forced, so one that somebody moved since is refused. Raises `RemoteError` where the other
+        A ref that somebody moved since is refused. Raises `RemoteError` where the other
         store cannot be reached.
         """
+        leases = [lease for move in moves for lease in move.lease]
         wanted = [f"{move.new}:{move.name}" for move in moves]
-        done = await self._run(*_PUSH, "--atomic", "--", self.push_url, *wanted)
+        done = await self._run(*_PUSH, "--atomic", *leases, "--", self.push_url, *wanted)
         if done.returncode != 0 and b"--atomic" in done.stderr and not _is_told(done):
             # an old or a plain server: ledgers first, so that no branch is there without its deliveries
-            for one in sorted(wanted, key=lambda text: not text.endswith("/%outbox")):
-                done = await self._run(*_PUSH, "--", self.push_url, one)
+            for move in sorted(moves, key=lambda move: not move.name.endswith("/%outbox")):
+                one = f"{move.new}:{move.name}"
+                done = await self._run(*_PUSH, *move.lease, "--", self.push_url, one)
                 if done.returncode != 0:
                     break
         if done.returncode == 0:

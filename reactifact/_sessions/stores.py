@@ -21,7 +21,7 @@ from .._store.commits import own_record
 from .._store.graph import first_parents, is_ancestor
 from .._store.ledger import Ledger
 from .._store.names import branch_ref, is_cut, is_ledger_ref, parse_ref, tag_ref
-from .._store.object_db import Database, Objects
+from .._store.object_db import Database, Objects, Staging
 from .._store.objects import Oid
 from .._store.protocol import Durability as Durability
 from .._store.protocol import (
@@ -258,6 +258,7 @@ def delete_session(database: Database, session_id: str) -> None:
 
     Raises `ProtectedBranch`, and `Contention` where others write it as fast as it is removed.
     """
+    from .._store._history.deleted import note_deleted
     from .._store._history.oplog import kept_refs, operations_ref
     from .._store._history.squash import require_free
 
@@ -273,8 +274,11 @@ def delete_session(database: Database, session_id: str) -> None:
         require_free(database, "delete", {n: oid for n, oid in refs.items() if parse_ref(n)})
         # The ledger last: what a deletion that was cut short left must not be sent once more.
         last = sorted(refs, key=lambda name: (is_ledger_ref(name), name))
+        staged = Staging(database)
+        known = {name: oid for name, oid in refs.items() if name.startswith(("refs/heads/", "refs/tags/"))}
+        note = note_deleted(staged, session_id, known)
         try:
-            backend.write({}, [RefUpdate(name, refs[name], None) for name in last])
+            database.write(staged.objects, [*note, *(RefUpdate(name, refs[name], None) for name in last)])
         except Contention:
             if not left:
                 raise

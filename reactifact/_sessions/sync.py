@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from .._store._history.deleted import DELETED, deleted_ref, note_back, read_deleted
 from .._store._history.lease import LEASES, MARGIN, Lease, lease_ref, read_lease
 from .._store._history.revset import head_at
 from .._store._history.tombstones import ERASED, erased_ref
 from .._store.graph import not_below
 from .._store.names import (
     branch_ref,
+    decode_name,
     encode_name,
     is_ledger_ref,
     ledger_ref,
@@ -41,9 +44,13 @@ from ..errors import (
 from ..merging import Policy
 from ..resources import RuntimeResources
 from ..threads import in_thread
-from .converge import Converging, SyncConflict
+from .burial import Burial, dead_refs
+from .converge import Converging, Outcome, SyncConflict
 from .erasing.guard import fetching, heard_stones, refuse_ours, refuse_theirs, remove_fetched
 from .remote import Move, Remote, changed, open_remote, tracking_ref
+
+_NOTED = (LEASES, ERASED, DELETED)
+"""What is kept of a session beside its branches and tags, and travels with it."""
 
 _ATTEMPTS = 25
 _REFUSED = 3  # pushes in a row that were refused although nobody moved anything
@@ -74,6 +81,7 @@ class SyncReport:
     pushed: list[str] = field(default_factory=list)
     conflicts: list[SyncConflict] = field(default_factory=list)
     failed: list[Failure] = field(default_factory=list)
+    deleted: list[tuple[str, str]] = field(default_factory=list)  # here, as was done elsewhere
     leases: dict[str, datetime] = field(default_factory=dict)  # that this store has now, with their ends
 
     @property
@@ -92,6 +100,7 @@ class SyncReport:
             "heard": self.heard,
             "erased": self.erased,
             "pushed": self.pushed,
+            "deleted": [list(one) for one in self.deleted],
             "conflicts": [
                 {
                     "session": one.session,
@@ -156,6 +165,9 @@ class _Sync:
         self._resources = resources
         self._report = SyncReport(remote.shown)
         self._unclean: dict[str, ErasedHistory] = {}  # by folder: what is not taken in, and why
+        self._may_replace = True
+        self._no_deletes: str | None = None  # why the other store does not let refs be deleted
+        self._left_out: set[str] = set()  # sessions that could not be deleted here, by their part of a ref
         self._folders = None if options.sessions is None else [encode_name(one) for one in options.sessions]
 
     async def run(self) -> SyncReport:
@@ -177,9 +189,12 @@ class _Sync:
                 continue  # somebody wrote here, or moved there what was listed
             why = await self._push(moves)
             if why is None:
+                await in_thread(self._note_pushed, moves)
                 await self._keep_leases(kept)
                 return report
             refused = 0 if changed(seen, await self._remote.list(self._patterns()), moves) else refused + 1
+            if refused and not all(move.is_forward for move in moves):
+                refused = self._do_without(moves, why, refused)
             if refused >= _REFUSED:
                 raise RemoteError(
                     f"{self._remote.shown} refuses what is pushed, and nobody else moved it: {why}; what is "
@@ -192,21 +207,41 @@ class _Sync:
             f"has been brought together: sync again"
         )
 
+    def _do_without(self, moves: Iterable[Move], why: str, refused: int) -> int:
+        """Give up what a store may be set up to refuse: refs that do not go forward, or go."""
+        if self._may_replace and any(move.new and not move.is_forward for move in moves):
+            self._may_replace = False
+        elif self._no_deletes is None:
+            self._no_deletes = why
+        else:
+            return refused
+        return 0
+
+    def _undeletable(self, ref: str) -> RemoteError:
+        return RemoteError(
+            f"{ref} was deleted here, and {self._remote.shown} refuses to let it go ({self._no_deletes}); it "
+            f"is left out of syncs: delete it there, with `git update-ref -d {ref}`"
+        )
+
     # -- what the other store holds ----------------------------------------------------------------
 
     def _patterns(self) -> list[str]:
         if self._folders is None:
-            return ["refs/heads/*", "refs/tags/*", f"{LEASES}*", f"{ERASED}*"]
+            return ["refs/heads/*", "refs/tags/*", *(f"{noted}*" for noted in _NOTED)]
         found = []
         for folder in self._folders:
-            found += [f"refs/heads/{folder}/*", f"refs/tags/{folder}/*", LEASES + folder, ERASED + folder]
+            found += [
+                f"refs/heads/{folder}/*",
+                f"refs/tags/{folder}/*",
+                *(noted + folder for noted in _NOTED),
+            ]
         return found
 
     def _chosen(self, refs: Mapping[str, Oid]) -> dict[str, Oid]:
         """Return the refs that are sessions', and wanted."""
         found = {}
         for ref, oid in refs.items():
-            is_ours = parse_ref(ref) or parse_tag_ref(ref) or ref.startswith((LEASES, ERASED))
+            is_ours = parse_ref(ref) or parse_tag_ref(ref) or ref.startswith(_NOTED)
             if is_ours and (self._folders is None or _folder(ref) in self._folders):
                 found[ref] = oid
         return found
@@ -224,6 +259,7 @@ class _Sync:
             await self._remote.fetch(wanted or seen)
         self._unclean = await in_thread(self._look_for_erased, seen)
         noted = {name: oid for name, oid in noted.items() if name.split("/")[3] not in self._unclean}
+        self._left_out = await self._delete(seen, refs)
         folder = tracking_ref(self._remote.name, "")
         known = {ref: oid for ref, oid in refs.items() if ref.startswith(folder)}
         if self._folders is not None:
@@ -252,13 +288,38 @@ class _Sync:
     def _noted(self, ref: str) -> str:
         return tracking_ref(self._remote.name, ref)
 
+    async def _delete(self, seen: Mapping[str, Oid], refs: Mapping[str, Oid]) -> set[str]:
+        """Delete here what was deleted elsewhere; return the sessions for which that has to wait."""
+        left = set()
+        for ref, oid in seen.items():
+            if not ref.startswith(DELETED) or refs.get(ref) == oid:
+                continue
+            burial = Burial(self._database, self._resources, self._options.wait, self._remote.shown)
+            bases = {name: base for name in refs if (base := refs.get(self._noted(name))) is not None}
+            try:
+                gone = await burial.take(ref, oid, seen, bases)
+            except Contention:
+                raise
+            except ReactifactError as error:
+                folder = _folder(ref)
+                self._report.failed.append((decode_name(folder) or folder, "", error))
+                left.add(folder)
+            else:
+                self._report.deleted += gone
+        return left
+
     # -- bringing together here --------------------------------------------------------------------
 
     async def _together(self, seen: Mapping[str, Oid]) -> tuple[list[Move], list[RefUpdate]]:
         """Bring all sessions together here; return what to push, and the leases to note when that went."""
         report, options = self._report, self._options
         converging = Converging(
-            self._database, self._resources, options.policy, options.wait, self._remote.shown
+            self._database,
+            self._resources,
+            options.policy,
+            options.wait,
+            self._remote.shown,
+            self._may_replace,
         )
         here = self._chosen(await in_thread(self._database.backend.refs))
         names = await in_thread(_sessions, self._database, {**seen, **here})
@@ -266,9 +327,11 @@ class _Sync:
         moves: list[Move] = []
         kept: list[RefUpdate] = []
         for folder, session in sorted(names.items()):
+            if folder in self._left_out:
+                continue
             theirs = {ref: oid for ref, oid in seen.items() if _folder(ref) == folder}
             ours = {ref: oid for ref, oid in here.items() if _folder(ref) == folder}
-            states = {ref: oid for ref, oid in theirs.items() if not ref.startswith((LEASES, ERASED))}
+            states = {ref: oid for ref, oid in theirs.items() if not ref.startswith(_NOTED)}
             moves += await in_thread(self._told_erased, session, theirs)
             refused = self._unclean.get(folder) or await in_thread(
                 refuse_ours, self._database, session, ours, theirs
@@ -276,6 +339,8 @@ class _Sync:
             if refused is not None:
                 report.failed.append((session, "", refused))
                 continue
+            dead = await in_thread(dead_refs, self._database, session, ours, states)
+            states = {ref: oid for ref, oid in states.items() if ref not in dead}
             try:
                 outcome = await converging.session(session, ours, states)
             except Contention:
@@ -293,7 +358,13 @@ class _Sync:
                 report.heard.append(session)
             report.conflicts += outcome.conflicts
             report.failed += [(session, name, error) for name, error in outcome.failed]
-            moves += await in_thread(self._moves, session, theirs, outcome.is_whole)
+            if dead and self._no_deletes is not None:
+                report.failed += [(session, ref.rpartition("/")[2], self._undeletable(ref)) for ref in dead]
+                dead = {}
+            outcome.replaced += dead
+            moves += await in_thread(self._moves, session, theirs, outcome)
+            if outcome.is_whole:
+                moves += [Move(ref, oid, "", False) for ref, oid in dead.items() if ref not in ours]
             lease = await in_thread(self._lease, session, theirs, ours)
             moves += (
                 []
@@ -317,19 +388,31 @@ class _Sync:
                     f"{session!r}"
                 )
 
-    def _moves(self, session: str, theirs: Mapping[str, Oid], is_whole: bool) -> list[Move]:
+    def _moves(self, session: str, theirs: Mapping[str, Oid], outcome: Outcome) -> list[Move]:
         """Return what to push of a session; the ledger as it is after its branches were looked at."""
         backend = self._database.backend
         wanted: dict[str, Oid] = {}
-        for ref in (branch_ref(session, "x"), tag_ref(session, "x")) if is_whole else ():
+        for ref in (branch_ref(session, "x"), tag_ref(session, "x")) if outcome.is_whole else ():
             folder = backend.refs(ref.rpartition("/")[0] + "/")
             wanted |= {name: oid for name, oid in folder.items() if parse_ref(name) or parse_tag_ref(name)}
         ledger = ledger_ref(session)
         wanted.pop(ledger, None)
         wanted |= backend.refs(ledger)
-        moves = [Move(ref, theirs.get(ref), oid) for ref, oid in wanted.items() if theirs.get(ref) != oid]
-        forward = [move for move in moves if _is_forward(self._database, move)]
-        return [move for move in forward if _is_of_session(self._database, move)]
+        wanted |= self._deleted(session, wanted)
+        moves = [
+            Move(ref, theirs.get(ref), oid, ref not in outcome.replaced)
+            for ref, oid in wanted.items()
+            if theirs.get(ref) != oid
+        ]
+        able = [move for move in moves if not move.is_forward or _is_forward(self._database, move)]
+        return [move for move in able if _is_of_session(self._database, move)]
+
+    def _deleted(self, session: str, wanted: Mapping[str, Oid]) -> dict[str, Oid]:
+        """Return the ref that says what was deleted, once it says that refs of ours stand there again."""
+        ref, staged = deleted_ref(session), Staging(self._database)
+        if note := note_back(staged, session, wanted):
+            self._database.write(staged.objects, note)
+        return self._database.backend.refs(ref)
 
     async def _push(self, moves: Sequence[Move]) -> str | None:
         """Push, a ledger never after its branches; return why not where it was refused."""
@@ -340,6 +423,15 @@ class _Sync:
                 return why
             self._report.pushed += [move.name for move in some]
         return None
+
+    def _note_pushed(self, moves: Iterable[Move]) -> None:
+        """Note what the other store holds by now, as a fetch would."""
+        backend = self._database.backend
+        noted = {self._noted(move.name): move.new or None for move in moves if _is_head(move.name)}
+        known = backend.refs(tracking_ref(self._remote.name, "")) if noted else {}
+        backend.write(
+            {}, [RefUpdate(r, known.get(r), oid) for r, oid in noted.items() if known.get(r) != oid]
+        )
 
     # -- leases ------------------------------------------------------------------------------------
 
@@ -398,14 +490,15 @@ def _part(ref: str, folder: str) -> str:
 
 def _folder(ref: str) -> str:
     """Return the part of a ref that names its session."""
-    return ref.split("/")[3 if ref.startswith((LEASES, ERASED)) else 2]
+    return ref.split("/")[3 if ref.startswith(_NOTED) else 2]
 
 
 def _is_forward(database: Database, move: Move) -> bool:
     """Tell whether a ref of the other store may be moved without force; tags are never moved."""
     if move.seen is None:
         return True
-    return _is_head(move.name) and next(not_below(database, move.seen, move.new), None) is None
+    is_line = _is_head(move.name) or move.name.startswith(DELETED)
+    return is_line and next(not_below(database, move.seen, move.new), None) is None
 
 
 def _is_of_session(database: Database, move: Move) -> bool:
@@ -419,6 +512,11 @@ def _sessions(database: Database, refs: Mapping[str, Oid]) -> dict[str, str]:
     for ref, oid in refs.items():
         folder = _folder(ref)
         if folder in found or ref.startswith((LEASES, ERASED)):
+            continue
+        if ref.startswith(DELETED):
+            with suppress(ReactifactError):  # one that is damaged names nothing
+                said = read_deleted(database, oid).session
+                found |= {folder: said} if encode_name(said) == folder else {}
             continue
         parsed = (parse_ref(ref) or (None, None))[0] if _is_head(ref) else (parse_tag_ref(ref) or ("", ""))[0]
         if parsed is None and not is_ledger_ref(ref):

@@ -16,6 +16,7 @@ from .._context.context import Context
 from .._context.push import publish
 from .._store._history import blame as blaming
 from .._store._history.adoption import roots_at
+from .._store._history.deleted import note_deleted
 from .._store._history.fetched import join_fetched
 from .._store._history.log import (
     BranchDiff,
@@ -33,7 +34,7 @@ from .._store.branch import MAIN, Branch, stored_ref
 from .._store.commits import CommitRecord, require_record
 from .._store.graph import first_parents
 from .._store.names import plain, tag_ref
-from .._store.object_db import Database
+from .._store.object_db import Database, Staging
 from .._store.objects import Oid
 from .._store.protocol import RefUpdate, recalling
 from ..errors import Contention, NameTaken, StaleSession, UnknownRevision
@@ -176,7 +177,9 @@ def delete_branch(database: Database, session: str, name: str) -> None:
     ref = stored_ref(database, session, name)
     held = database.backend.refs(ref).get(ref)
     if held is not None:
-        database.backend.write({}, [RefUpdate(ref, held, None)])
+        staged = Staging(database)
+        note = note_deleted(staged, session, {ref: held})
+        database.write(staged.objects, [*note, RefUpdate(ref, held, None)])
 
 
 def rename(database: Database, text: str, target: str, *, session: str | None = None) -> Head:
@@ -206,7 +209,12 @@ def rename(database: Database, text: str, target: str, *, session: str | None = 
         publication = line.prepare()
         assert publication is not None
         try:
-            database.write(publication.objects, [publication.update, old], publication.trees)
+            staged = Staging(database)
+            note = (
+                [] if old.expected is None else note_deleted(staged, head.session, {old.name: old.expected})
+            )
+            objects = {**publication.objects, **staged.objects}
+            database.write(objects, [publication.update, *note, old], publication.trees)
         except Contention as error:
             raise StaleSession(f"{head.name} was written by somebody else: nothing was renamed") from error
     return find_head(database, head.session, branch)

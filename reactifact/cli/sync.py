@@ -39,12 +39,12 @@ def sync(
     name: str,
     as_json: bool,
 ) -> None:
-    """Bring STORE and REMOTE together: fetch, merge here, push without force.
+    """Bring STORE and REMOTE together: fetch, merge here, push what nobody moved meanwhile.
 
     REMOTE is a remote that git knows in the store (default: origin), an address or a path; git reaches it as
-    it does anywhere, with its own credentials. Branches, tags and what was delivered travel, deletions do
-    not. Where both sides changed one thing, the conflict is named, a line for each field, and the branches of
-    that session stay as they are on both sides: merge with `reactifact branch STORE SESSION merge`, or
+    it does anywhere, with its own credentials. Branches, tags, what was delivered and what was deleted
+    travel. Where both sides changed one thing, the conflict is named, a line for each field, and the branches
+    of that session stay as they are on both sides: merge with `reactifact branch STORE SESSION merge`, or
     BranchStore.merge(policy=), then sync again.
 
     While stores are apart each delivers what it plans and has not heard of as sent. With --lease this one
@@ -52,7 +52,7 @@ def sync(
 
     \b
     Exit codes: 0 all came together, 1 a conflict is left, 2 something else
-    --json: {what, remote, attempts, made, forwarded, merged, heard, pushed,
+    --json: {what, remote, attempts, made, forwarded, merged, heard, pushed, deleted,
       conflicts: [{session, branch, theirs, details}],
       failed: [{session, branch, error}], leases: {session: end}}
     """
@@ -84,12 +84,15 @@ def _print(report: SyncReport) -> None:
     for verb, names in (("new", report.made), ("forward", report.forwarded), ("merged", report.merged)):
         for session, branch in names:
             line(f"{verb:8} {plain(session)}/{plain(branch)}")
+    for session, branch in report.deleted:
+        line(f"{'deleted':8} {plain(session)}/{plain(branch)}")
     for session in report.heard:
         line(f"{'heard':8} of deliveries of {plain(session)}")
     for ref in report.pushed:
         line(f"{'pushed':8} {plain(ref)}")
     for session, end in sorted(report.leases.items()):
         line(f"{'lease':8} {plain(session)} until {end.isoformat(timespec='seconds')}")
-    done = report.made or report.forwarded or report.merged or report.heard or report.pushed or report.leases
+    moved = report.made or report.forwarded or report.merged or report.deleted or report.pushed
+    done = moved or report.heard or report.leases
     if not done and report.ok:
         line(f"nothing new here and in {plain(report.remote)}")

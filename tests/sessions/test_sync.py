@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import Order, Outside, Receipt, fsck, git, notifier
+from machines import Machine, alike, commits, removed
+from support import Order, Receipt, fsck, git, notifier
 
 from reactifact import Runtime, RuntimeResources, SessionStore
 from reactifact.branching import BranchStore
@@ -22,79 +23,11 @@ from reactifact.errors import (
     UnknownRevision,
     UnrelatedHistories,
 )
-from reactifact.replay import verify_history
 from reactifact.testing import JumpingClock
 
 pytestmark = pytest.mark.anyio
 
 LEDGER = "refs/heads/s/%outbox"
-
-
-class Machine:
-    """A store of its own, and the world as it sent to it."""
-
-    def __init__(self, path: Path, hub: Path) -> None:
-        self.path, self.hub = path, hub
-        self.store = SessionStore(path, durability="os")
-        self.branches = BranchStore(self.store.database)
-        self.outside = Outside()
-
-    async def turn(self, name: str, *, sends: bool = True) -> None:
-        session = await self.store.open("s")
-        session.context.create(Order(item=name), id=name)
-        dispatcher = self.outside if sends else None
-        await Runtime(session.context, [notifier()], session=session, dispatcher=dispatcher).arun()
-
-    async def sync(self, **options: Any) -> Any:
-        return await self.branches.sync(str(self.hub), **options)
-
-    async def drain(self) -> list[str]:
-        """Deliver what waits; return why something was not."""
-        return [error for _, _, error in (await self.store.drain(self.outside)).failed]
-
-    async def state(self) -> dict[str, Any]:
-        context = await self.store.load_session("s")
-        return {} if context is None else context.snapshot()
-
-    def refs(self, prefix: str = "refs/heads/") -> dict[str, str]:
-        return self.store.database.backend.refs(prefix)
-
-
-@pytest.fixture
-def hub(tmp_path: Path) -> Path:
-    git(tmp_path, "init", "--quiet", "--bare", "hub.git")
-    return tmp_path / "hub.git"
-
-
-@pytest.fixture
-async def pair(tmp_path: Path, hub: Path) -> tuple[Machine, Machine]:
-    """Return two machines that share a session with one delivery."""
-    a = Machine(tmp_path / "a.git", hub)
-    await a.turn("o1")
-    assert (await a.sync()).ok
-    git(hub, "symbolic-ref", "HEAD", "refs/heads/s/main")
-    b = Machine(tmp_path / "b.git", hub)
-    report = await b.sync()
-    assert report.ok
-    assert report.made == [("s", "main")]
-    return a, b
-
-
-async def alike(*machines: Machine) -> None:
-    """Let machines sync until nothing moves, and require that they hold the same then."""
-    for _ in range(2):
-        for machine in machines:
-            report = await machine.sync()
-            assert report.ok, report
-    for machine in machines:
-        report = await machine.sync()
-        assert (report.made, report.forwarded, report.merged, report.pushed) == ([], [], [], [])
-        assert machine.refs() == machines[0].refs()
-        assert machine.refs("refs/tags/") == machines[0].refs("refs/tags/")
-        for session in await machine.store.list_sessions():
-            checked = verify_history(machine.store.database, session)
-            assert checked.ok, checked
-        fsck(machine.path)
 
 
 async def test_what_one_machine_decided_and_sent_reaches_the_other(pair: tuple[Machine, Machine]) -> None:
@@ -316,6 +249,90 @@ async def test_a_hub_that_was_compacted_is_followed_and_the_log_says_so(
     assert await b.state() == await a.state()
     assert "follow" in await b.branches.undo("s")
     assert b.refs()["refs/heads/s/main"] == before
+
+
+async def compacted(machine: Machine) -> None:
+    session = await machine.store.open("s")
+    assert session.context.compact(keep_commits=1) > 0
+    await session.save()
+
+
+async def test_a_compaction_saves_its_space_in_every_store(pair: tuple[Machine, Machine]) -> None:
+    a, b = pair
+    for number in range(2, 8):
+        await a.turn(f"o{number}")
+    await a.branches.tag("s/main", "seventh")
+    await alike(a, b)
+    many, left = commits(a.path), a.refs()["refs/heads/s/main"]
+    await compacted(a)
+    await a.turn("o8")
+    report = await a.sync()
+    assert {"refs/heads/s/main", "refs/tags/s/seventh"} <= set(report.pushed)
+    assert (await b.sync()).forwarded == [("s", "main")]
+    await alike(a, b)
+    assert git(b.path, "merge-base", "--is-ancestor", left, "refs/reactifact/kept/s/commits") == ""
+    for machine in pair:
+        await removed(machine)
+    git(a.hub, "gc", "--quiet", "--prune=now")
+    assert commits(a.path) == commits(b.path) < many
+    assert commits(a.hub) < many
+    assert await a.state() == await b.state()
+    assert {f"o{number}" for number in range(1, 9)} <= (await b.state()).keys()
+    assert await a.drain() == await b.drain() == []
+    assert sorted(a.outside.sent + b.outside.sent) == [f"notify:o{number}" for number in range(1, 9)]
+
+
+async def test_a_compaction_that_was_followed_is_gone_back_from(pair: tuple[Machine, Machine]) -> None:
+    a, b = pair
+    for number in range(2, 6):
+        await a.turn(f"o{number}")
+    await alike(a, b)
+    before = b.refs()["refs/heads/s/main"]
+    await compacted(a)
+    await a.sync()
+    await b.sync()
+    assert b.refs() == a.refs() != {}
+    assert "follow" in await b.branches.undo("s")
+    assert b.refs()["refs/heads/s/main"] == before
+    await alike(b, a)
+    assert await a.state() == await b.state()
+
+
+async def test_nothing_is_replaced_at_a_hub_that_holds_what_the_compacted_one_lacks(
+    pair: tuple[Machine, Machine],
+) -> None:
+    a, b = pair
+    for number in range(2, 6):
+        await a.turn(f"o{number}")
+    await alike(a, b)
+    await compacted(a)
+    await b.turn("o6")
+    await b.sync()
+    report = await a.sync()
+    assert report.merged == [("s", "main")]
+    assert "o6" in await a.state()
+    await alike(a, b)
+    await compacted(a)  # nobody wrote meanwhile
+    many = commits(a.hub)
+    await alike(a, b)
+    git(a.hub, "gc", "--quiet", "--prune=now")
+    assert commits(a.hub) < many
+
+
+async def test_a_hub_whose_refs_only_go_forward_gets_the_old_history_below(
+    pair: tuple[Machine, Machine],
+) -> None:
+    a, b = pair
+    for number in range(2, 6):
+        await a.turn(f"o{number}")
+    await alike(a, b)
+    git(a.hub, "config", "receive.denyNonFastForwards", "true")
+    before = b.refs()["refs/heads/s/main"]
+    await compacted(a)
+    report = await a.sync()
+    assert report.ok
+    await alike(a, b)
+    git(a.hub, "merge-base", "--is-ancestor", before, "refs/heads/s/main")
 
 
 # -- stores that lack something --------------------------------------------------------------------
