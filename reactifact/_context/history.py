@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from .._html.elements import Child, Html, inline, table
 from .._store import canonical
-from .._store._history.adoption import roots_at
+from .._store._history.adoption.tree import roots_at
 from .._store._history.diff import diff_values
 from .._store.branch import Branch
 from .._store.commits import CommitRecord, Listed, operation_payload, subject

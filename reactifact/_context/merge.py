@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from .._store._backends.kv import MemoryBackend
-from .._store._history.adoption import roots_at
+from .._store._history.adoption.tree import roots_at
 from .._store._history.listings import settle_listings
 from .._store._history.merge import (
     NOTHING,

@@ -14,17 +14,17 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from .._store import canonical
-from .._store._history.adoption import (
+from .._store._history.adoption.standing import (
     Change,
     Payload,
     ReadPayload,
-    Refused,
     Written,
     as_written,
     is_by_hand,
     person,
-    stand_on,
 )
+from .._store._history.adoption.text import Refused
+from .._store._history.adoption.tree import stand_on
 from .._store._history.fetched import fetched_news, join_fetched
 from .._store._history.merge import MergePlan
 from .._store.branch import Branch, new_change_id, stored_ref

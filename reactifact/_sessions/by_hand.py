@@ -11,7 +11,8 @@ from datetime import datetime
 from typing import NamedTuple
 
 from .._context.rebase import PayloadReader
-from .._store._history.adoption import is_by_hand, last_good, stand_on
+from .._store._history.adoption.standing import is_by_hand, last_good
+from .._store._history.adoption.tree import stand_on
 from .._store._history.deleted import DELETED
 from .._store._history.oplog import moved
 from .._store._history.tombstones import read_stones, require_clean

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .._store import canonical
-from .._store._history.adoption import Refused, read_json
+from .._store._history.adoption.text import Refused, read_json
 from .._store.names import decode_name
 from ..artifacts import encode
 from ..errors import NotAStore, ReactifactError, StoreError, TypeNotFoundError, text_of

@@ -16,7 +16,7 @@ from .._context import rebase
 from .._context.context import Context
 from .._context.push import publish, run_lock
 from .._store import canonical
-from .._store._history.adoption import is_by_hand
+from .._store._history.adoption.standing import is_by_hand
 from .._store._history.fetched import roots_of
 from .._store._history.oplog import moved, operations
 from .._store._history.revset import head_at

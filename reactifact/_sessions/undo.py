@@ -15,7 +15,7 @@ from dataclasses import replace
 from .._context.context import Context
 from .._context.rebase import write_adopted
 from .._context.reset import go_back
-from .._store._history.adoption import roots_at
+from .._store._history.adoption.tree import roots_at
 from .._store._history.oplog import Operation, operations, without
 from .._store._history.squash import require_free
 from .._store.branch import MAIN, Branch

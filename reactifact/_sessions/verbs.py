@@ -15,7 +15,7 @@ from .._context import rebase
 from .._context.context import Context
 from .._context.push import publish
 from .._store._history import blame as blaming
-from .._store._history.adoption import roots_at
+from .._store._history.adoption.tree import roots_at
 from .._store._history.deleted import note_deleted
 from .._store._history.fetched import join_fetched
 from .._store._history.log import (

@@ -12,7 +12,7 @@ from .._sessions.by_hand import PushedObjects, refused_push
 from .._sessions.by_hand import reject as reject_tip
 from .._sessions.clones import as_lines, install_hook, merge_files, readable, set_up_clone
 from .._store._backends.git.backend import GitBackend
-from .._store._history.adoption import Refused
+from .._store._history.adoption.text import Refused
 from .._store.names import plain, plain_lines
 from .._store.object_db import Database
 from ._shared.naming import Verbs

@@ -16,7 +16,7 @@ from ..names import ledger_ref, plain
 from ..object_db import Database, Objects
 from ..objects import CommitObject, Oid
 from ..trees import compare, subtree
-from .adoption import roots_at
+from .adoption.tree import roots_at
 from .diff import StateDiff, diff_states, lines
 from .revset import Head, find_branch, resolve
 

@@ -18,7 +18,7 @@ from ..object_db import Objects
 from ..objects import Oid
 from ..state import Stored
 from ..trees import Path, compare, lookup, read_ahead, read_differences
-from .adoption import roots_at
+from .adoption.tree import roots_at
 
 T = TypeVar("T")
 

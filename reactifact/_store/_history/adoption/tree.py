@@ -1,4 +1,4 @@
-"""Commits that somebody made with git: what they say, read against the nearest commits of ours.
+"""The tree of a commit that somebody made, against the states below it: artifacts, relations, intents, sides.
 
 Owns the rule that the tree decides. Payloads and relations are what people write; versions, order, queue
 and outbox follow from them, from the parents and from the ledger. It knows no models: whoever calls says
@@ -7,122 +7,44 @@ how a payload is read, and `as_written` reads one without its class.
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
-from urllib.parse import unquote
+from typing import Any
 
-from ...errors import CommitRefused, InvalidName, Problem, ReactifactError, StoreError
-from .. import canonical
-from ..commits import CommitRecord, before_amend, own_record, read_roots
-from ..graph import depth_of, merge_bases
-from ..index import Indexes
-from ..layout import (
-    BOOKKEEPING,
-    Edge,
-    Meta,
-    Roots,
-    Waiting,
-    artifact_path,
-    decode_edges,
-    file_path,
+from ....errors import CommitRefused, InvalidName, Problem, ReactifactError, StoreError
+from ... import canonical
+from ...commits import CommitRecord, own_record, read_roots
+from ...graph import depth_of
+from ...index import Indexes
+from ...layout import BOOKKEEPING, Edge, Meta, Roots, artifact_path, decode_edges, file_path
+from ...ledger import Ledger
+from ...names import encode_name, is_cut
+from ...object_db import Objects, Staging
+from ...objects import TREE_MODE, Oid, TreeEntry
+from ...state import Origin, State, Stored
+from ...trees import Path, compare, lookup, subtree
+from ..listings import settle_listings
+from .queue import Along, came_along, joined_queue
+from .standing import (
+    Change,
+    Encoded,
+    Payload,
+    ReadPayload,
+    Standing,
+    Written,
+    as_written,
+    is_by_hand,
+    last_good,
+    origin_of,
+    ours_at,
+    person,
 )
-from ..ledger import Ledger
-from ..names import decode_name, encode_name, is_cut
-from ..object_db import Objects, Staging
-from ..objects import BLOB_MODE, TREE_MODE, CommitObject, Oid, TreeEntry
-from ..state import Origin, State, Stored
-from ..trees import Path, compare, lookup, subtree, update, walk
-from .listings import settle_listings
+from .text import Refused, end_of_link, id_in_name, line_of, read_json
 
 _TOP = {".gitattributes", BOOKKEEPING, "artifacts", "relations", "outbox"}
 _FILE_MODES = (0o100644, 0o100755, 0o100664)
-_MARKER = re.compile(r"^(<{7}|={7}|>{7})( |$)", re.MULTILINE)
 _NOWHERE = "0" * 40
-
-
-class Refused(Exception):
-    """A file cannot be taken as it stands; `where` is the field, `line` counts from 1."""
-
-    def __init__(self, reason: str, where: str = "", line: int | None = None) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.where = where
-        self.line = line
-
-
-class Payload(NamedTuple):
-    """A payload in canonical bytes, and the revision of its type that it has the shape of."""
-
-    data: bytes
-    revision: str
-
-
-class Written(NamedTuple):
-    """A payload as it stands in the tree of a commit."""
-
-    artifact_id: str
-    type_id: str
-    value: Any  # what its JSON says
-    before: Encoded | None
-    revision: str | None  # `None`: a person wrote it
-    is_stored_type: bool  # whether the state below holds artifacts of the type
-
-
-class Encoded(NamedTuple):
-    """The payload that an artifact had before."""
-
-    type_id: str
-    data: bytes
-    revision: str
-
-
-ReadPayload = Callable[[Written], Payload]
-"""Checks a payload and returns it as it is stored. Raises `Refused`."""
-
-
-def as_written(written: Written) -> Payload:
-    """Return a payload as it was written, without a look at its class."""
-    same = written.before is not None and written.before.type_id == written.type_id
-    known = written.before.revision if same and written.before is not None else ""
-    return Payload(canonical.encode(written.value), written.revision or known)
-
-
-class Change(NamedTuple):
-    """What came of a file: `create`, `update`, `delete`, `link` or `unlink`."""
-
-    kind: str
-    artifact_id: str
-    author: str
-    when: datetime
-    meta: Meta | None = None  # of what stands there now; of a deletion, of what stood there
-    relation: str = ""
-    target: str = ""
-    wakes: bool = True  # whether agents have still to be told of it
-
-
-@dataclass
-class Standing:
-    """A commit as a state, whoever made it."""
-
-    state: State
-    record: CommitRecord | None  # of the newest commit of ours below it; `None`: there is none
-    base: Oid | None  # that commit
-    changes: list[Change] = field(default_factory=list)
-    commits: list[Oid] = field(default_factory=list)  # those of somebody else, the newest first
-
-    @property
-    def roots(self) -> Roots:
-        """The subtrees, changes included."""
-        return self.state.flush()
-
-
-def is_by_hand(objects: Objects, commit: Oid) -> bool:
-    """Tell whether somebody else made a commit, or changed what a commit of ours holds."""
-    return own_record(objects, commit) is None
 
 
 def stand_on(
@@ -144,29 +66,6 @@ def stand_on(
     state of ours.
     """
     return _Reader(objects, ref, read, ledger, action_type, change, distrusted).stand_on(commit)
-
-
-def last_good(objects: Staging, commit: Oid) -> Oid | None:
-    """Return the newest commit of ours on the first parents of a commit.
-
-    Of one that somebody amended that is what it was before, which may be staged by this.
-    """
-    following: Oid | None = commit
-    while following is not None:
-        ours = _ours_at(objects, following)
-        if ours is not None:
-            return ours
-        parents = objects.commit(following).parents
-        following = parents[0] if parents else None
-    return None
-
-
-def _ours_at(objects: Staging, commit: Oid) -> Oid | None:
-    """Return a commit that is ours, of an amended one what it was; `None` for anybody else's."""
-    if own_record(objects, commit) is not None:
-        return commit
-    original = before_amend(objects, objects.commit(commit))
-    return None if original is None else objects.put_commit(original)
 
 
 def roots_at(objects: Objects, commit: Oid, what: str = "this state") -> Roots:
@@ -218,7 +117,7 @@ class _Reader:
         chain: list[Oid] = []
         following: Oid | None = commit
         while following is not None:
-            ours = None if following in self.distrusted else _ours_at(objects, following)
+            ours = None if following in self.distrusted else ours_at(objects, following)
             if ours is not None:
                 chain += [following] if ours != following else []
                 return self._above(self._ours(ours), [], chain, commit)
@@ -274,7 +173,7 @@ class _Above:
         for other in others:
             other.roots  # noqa: B018 - its trees are staged by that
             self.objects.absorb(other.state.objects)
-        self.along: list[tuple[Path, Waiting, Oid]] = []  # events of what git made anew
+        self.along: list[Along] = []  # events of what git made anew
         self.problems: list[Problem] = []
         self.changes: list[Change] = []
         self.read_by_ours: set[str] = set()
@@ -294,7 +193,7 @@ class _Above:
             taken = {artifact_id for side, artifact_id in self.taken if side is other}
             settle_listings(self.state, other.state, taken)
         self._settle_wakes()
-        queue = self._queue()
+        queue = joined_queue(self.objects, self.base, self.others, self.below.queue, self.along)
         self.state.flush()
         self.state.roots = self.state.roots._replace(queue=queue)
         return Standing(
@@ -316,7 +215,7 @@ class _Above:
     def _refuse_text(self, name: str, blob: Oid, error: Refused) -> None:
         line = error.line
         if line is None and error.where:
-            line = _line_of(self.objects.read(blob).data, error.where)
+            line = line_of(self.objects.read(blob).data, error.where)
         self._refuse(name, error.reason, error.where, line)
 
     # -- who changed what --------------------------------------------------------------------
@@ -339,7 +238,7 @@ class _Above:
         """Return who wrote a file: of a commit of ours that was made anew, whoever wrote it then."""
         change = self.reader.change
         if meta is not None:
-            return _origin_of(meta, change)
+            return origin_of(meta, change)
         made = self.objects.commit(self.authors.get(name, self.commit))
         return Origin(person(made), datetime.fromtimestamp(made.author.time, UTC), change)
 
@@ -395,7 +294,7 @@ class _Above:
             raise Refused("it stands in no folder of a type: artifacts/<type>/<id>.json")
         if not path[-1].endswith(".json"):
             raise Refused("the file of an artifact is called <id>.json")
-        return _text(path[0]), self._id_in(path[-1], path[1:])
+        return id_in_name(path[0]), self._id_in(path[-1], path[1:])
 
     def _id_in(self, name: str, path: Path) -> str:
         if is_cut(name):
@@ -407,7 +306,7 @@ class _Above:
             if meta is not None:
                 return meta.id
             raise Refused("its name is the cut one of a long id, and no artifact of that name is known")
-        return _text(name, ".json")
+        return id_in_name(name, ".json")
 
     def _own_meta(self, path: Path) -> Meta | None:
         """Return what the bookkeeping in the commit says of a path; `None` where that is no record."""
@@ -466,7 +365,7 @@ class _Above:
             self._take(*highest, stored)
             return
         meta = stored.meta
-        origin = _origin_of(meta, self.reader.change)
+        origin = origin_of(meta, self.reader.change)
         self._put(artifact_id, meta.type_id, self.state.payload(meta), meta.revision, origin, highest)
 
     def _take(self, other: Standing, theirs: Stored, stored: Stored | None) -> None:
@@ -475,7 +374,7 @@ class _Above:
         self.taken.append((other, meta.id))
         when = datetime.fromisoformat(meta.updated_at)
         if stored is not None and stored.meta.version >= meta.version:
-            origin = _origin_of(meta, self.reader.change)
+            origin = origin_of(meta, self.reader.change)
             self._put(
                 meta.id, meta.type_id, self.state.payload(meta), meta.revision, origin, None, wakes=False
             )
@@ -641,13 +540,13 @@ class _Above:
         links = value.get("links") if isinstance(value, dict) else None
         if not isinstance(value, dict) or not isinstance(links, list):
             raise Refused('relations are {"source": <id>, "links": [{"relation": ..., "target": ...}]}')
-        named = None if is_cut(path[-1]) else _text(path[-1], ".json")
+        named = None if is_cut(path[-1]) else id_in_name(path[-1], ".json")
         source = value.get("source", named)
         if not isinstance(source, str) or (named is not None and source != named):
             raise Refused(f"it says the source {source!r}, and its name says {named!r}", "source")
         ends = []
         for index, link in enumerate(links):
-            ends.append((_end(link, "relation", index), _end(link, "target", index)))
+            ends.append((end_of_link(link, "relation", index), end_of_link(link, "target", index)))
         return source, ends
 
     def _related(self, source: str, ends: Iterable[tuple[str, str]] | None) -> None:
@@ -688,7 +587,7 @@ class _Above:
         What commits of ours wrote and git made anew elsewhere was reacted to there, where something that
         came along was written after reading it; the queue that came along says what was not.
         """
-        self.along = self._came_along()
+        self.along = came_along(self.objects, self.tree, self.below.queue, self.others, self.replayed)
         told = {waiting.event.get("artifact_id") for _, waiting, _ in self.along}
         settled = []
         for change in self.changes:
@@ -697,42 +596,6 @@ class _Above:
                 change = change._replace(wakes=False)
             settled.append(change)
         self.changes = settled
-
-    def _came_along(self) -> list[tuple[Path, Waiting, Oid]]:
-        """Return the events that wait in the commit, not below it, and are of what git made anew."""
-        if not self.replayed:
-            return []
-        queue = subtree(self.objects, self.tree, (BOOKKEEPING, "queue"))
-        known = {path for other in self.others for path, _ in walk(self.objects, other.roots.queue)}
-        found = []
-        for path, _, new in compare(self.objects, self.below.queue, queue):
-            if new is None or path in known:
-                continue
-            try:
-                waiting = Waiting.decode(self.objects.read(new).data)
-            except ReactifactError:
-                continue  # two that git has joined line by line
-            if waiting.event.get("artifact_id") in self.replayed:
-                found.append((path, waiting, new))
-        return found
-
-    def _queue(self) -> Oid | None:
-        """Return the queues of all sides as one set: what a side has taken since the base is gone."""
-        queue = self.below.queue
-        for other in self.others:
-            if self.base.base is None or other.base is None:
-                continue
-            bases = merge_bases(self.objects, self.base.base, other.base)
-            common = [read_roots(self.objects, oid).queue for oid in bases]
-            edits: dict[Path, TreeEntry | None] = {}
-            for path, mine, theirs in compare(self.objects, queue, other.roots.queue):
-                was = any(lookup(self.objects, root, path) is not None for root in common)
-                if theirs is not None and mine is None and not was:
-                    edits[path] = TreeEntry(BLOB_MODE, theirs)
-                elif mine is not None and theirs is None and was:
-                    edits[path] = None
-            queue = update(self.objects, queue, edits)
-        return update(self.objects, queue, {path: TreeEntry(BLOB_MODE, oid) for path, _, oid in self.along})
 
     # -- what the next commit builds on ------------------------------------------------------
 
@@ -777,17 +640,6 @@ class _Above:
         )
 
 
-def _origin_of(meta: Meta, change: str | None) -> Origin:
-    """Return the origin of a version that is written once more."""
-    when = datetime.fromisoformat(meta.updated_at)
-    return Origin(meta.author, when, change, meta.reads, meta.listings)
-
-
-def person(commit: CommitObject) -> str:
-    """Return the author of a commit as `name <email>`."""
-    return f"{commit.author.name} <{commit.author.email}>"
-
-
 def _is(stored: Stored | None, type_id: str, blob: Oid) -> bool:
     return stored is not None and stored.meta.type_id == type_id and stored.meta.payload == blob
 
@@ -795,86 +647,3 @@ def _is(stored: Stored | None, type_id: str, blob: Oid) -> bool:
 def _highest(sides: list[tuple[Standing, Stored | None]]) -> tuple[Standing, Stored] | None:
     found = [(other, stored) for other, stored in sides if stored is not None]
     return max(found, key=lambda one: one[1].meta.version) if found else None
-
-
-def _text(name: str, suffix: str = "") -> str:
-    """Return the text behind a name: as we write it, else as a person does."""
-    try:
-        found = decode_name(name, suffix=suffix)
-    except InvalidName:
-        found = unquote(name.removesuffix(suffix))
-    if not found:
-        raise Refused(f"no id can be read from the name {name!r}")
-    return found
-
-
-def _end(link: Any, name: str, index: int) -> str:
-    value = link.get(name) if isinstance(link, dict) else None
-    if not isinstance(value, str) or not value:
-        raise Refused(f"link {index + 1} names no {name}", f"links[{index}].{name}")
-    return value
-
-
-# -- JSON as people write it -----------------------------------------------------------------------
-
-
-def read_json(data: bytes) -> Any:
-    """Return what JSON of any formatting says: with a byte order mark, CRLF, indented or not.
-
-    Raises `Refused`, naming the line, for what is not JSON, for a key that stands twice in an object,
-    and where git left the marks of a conflict.
-    """
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise Refused("it is not UTF-8 (its first bytes say UTF-16): save it as UTF-8", line=1)
-    try:
-        text = data.removeprefix(b"\xef\xbb\xbf").decode()
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise Refused(f"it is not UTF-8: byte 0x{data[error.start]:02x}", line=line) from error
-    marker = _MARKER.search(text)
-    if marker is not None:
-        line = text.count("\n", 0, marker.start()) + 1
-        raise Refused(f"a conflict was left open: {marker[0]!r}", line=line)
-    try:
-        return _JSON.decode(text)
-    except json.JSONDecodeError as error:
-        raise Refused(f"it is not JSON: {error.msg}", line=error.lineno) from error
-    except RecursionError as error:
-        raise Refused("its JSON is nested too deeply") from error
-    except _Twice as error:
-        raise Refused(f"{error.name!r} stands twice in one object", error.name) from error
-    except ValueError as error:
-        raise Refused(f"it is not JSON: {error}") from error
-
-
-class _Twice(Exception):
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        seen: set[str] = set()
-        for name, _ in pairs:
-            if name in seen:
-                raise _Twice(name)
-            seen.add(name)
-    return found
-
-
-_JSON = canonical.decoder(object_pairs_hook=_once)
-
-
-def _line_of(data: bytes, where: str) -> int | None:
-    """Return the line of a field, counted from 1, as far as its names lead there."""
-    text = data.decode("utf-8", "replace")
-    place = -1
-    for name in re.findall(r"[^.\[\]]+", where):
-        if name.isdigit():
-            continue
-        found = re.compile(rf'"{re.escape(name)}"\s*:').search(text, place + 1)
-        if found is None:
-            break
-        place = found.start()
-    return None if place < 0 else text.count("\n", 0, place) + 1

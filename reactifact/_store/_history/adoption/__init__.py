@@ -1,0 +1,1 @@
+"""Commits that somebody made with git, read against the nearest commits of ours: the tree decides."""

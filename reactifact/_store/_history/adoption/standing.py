@@ -1,0 +1,120 @@
+"""A commit as a state, whoever made it, and what came of each file that somebody changed in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from ... import canonical
+from ...commits import CommitRecord, before_amend, own_record
+from ...layout import Meta, Roots
+from ...object_db import Objects, Staging
+from ...objects import CommitObject, Oid
+from ...state import Origin, State
+
+
+class Payload(NamedTuple):
+    """A payload in canonical bytes, and the revision of its type that it has the shape of."""
+
+    data: bytes
+    revision: str
+
+
+class Written(NamedTuple):
+    """A payload as it stands in the tree of a commit."""
+
+    artifact_id: str
+    type_id: str
+    value: Any  # what its JSON says
+    before: Encoded | None
+    revision: str | None  # `None`: a person wrote it
+    is_stored_type: bool  # whether the state below holds artifacts of the type
+
+
+class Encoded(NamedTuple):
+    """The payload that an artifact had before."""
+
+    type_id: str
+    data: bytes
+    revision: str
+
+
+ReadPayload = Callable[[Written], Payload]
+"""Checks a payload and returns it as it is stored. Raises `Refused`."""
+
+
+def as_written(written: Written) -> Payload:
+    """Return a payload as it was written, without a look at its class."""
+    same = written.before is not None and written.before.type_id == written.type_id
+    known = written.before.revision if same and written.before is not None else ""
+    return Payload(canonical.encode(written.value), written.revision or known)
+
+
+class Change(NamedTuple):
+    """What came of a file: `create`, `update`, `delete`, `link` or `unlink`."""
+
+    kind: str
+    artifact_id: str
+    author: str
+    when: datetime
+    meta: Meta | None = None  # of what stands there now; of a deletion, of what stood there
+    relation: str = ""
+    target: str = ""
+    wakes: bool = True  # whether agents have still to be told of it
+
+
+@dataclass
+class Standing:
+    """A commit as a state, whoever made it."""
+
+    state: State
+    record: CommitRecord | None  # of the newest commit of ours below it; `None`: there is none
+    base: Oid | None  # that commit
+    changes: list[Change] = field(default_factory=list)
+    commits: list[Oid] = field(default_factory=list)  # those of somebody else, the newest first
+
+    @property
+    def roots(self) -> Roots:
+        """The subtrees, changes included."""
+        return self.state.flush()
+
+
+def is_by_hand(objects: Objects, commit: Oid) -> bool:
+    """Tell whether somebody else made a commit, or changed what a commit of ours holds."""
+    return own_record(objects, commit) is None
+
+
+def last_good(objects: Staging, commit: Oid) -> Oid | None:
+    """Return the newest commit of ours on the first parents of a commit.
+
+    Of one that somebody amended that is what it was before, which may be staged by this.
+    """
+    following: Oid | None = commit
+    while following is not None:
+        ours = ours_at(objects, following)
+        if ours is not None:
+            return ours
+        parents = objects.commit(following).parents
+        following = parents[0] if parents else None
+    return None
+
+
+def ours_at(objects: Staging, commit: Oid) -> Oid | None:
+    """Return a commit that is ours, of an amended one what it was; `None` for anybody else's."""
+    if own_record(objects, commit) is not None:
+        return commit
+    original = before_amend(objects, objects.commit(commit))
+    return None if original is None else objects.put_commit(original)
+
+
+def origin_of(meta: Meta, change: str | None) -> Origin:
+    """Return the origin of a version that is written once more."""
+    when = datetime.fromisoformat(meta.updated_at)
+    return Origin(meta.author, when, change, meta.reads, meta.listings)
+
+
+def person(commit: CommitObject) -> str:
+    """Return the author of a commit as `name <email>`."""
+    return f"{commit.author.name} <{commit.author.email}>"
