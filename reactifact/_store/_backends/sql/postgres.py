@@ -161,6 +161,7 @@ class PostgreSQLKVBackend(SQLBackend):
         self._thread = threading.local()  # the refs that a thread recalls
         self._prunes = 0  # how many there had been when this store was opened
         self._beside_published = beside_published
+        self._is_made = False  # whether there are tables, as far as is known
         self._server.run("opening", partial(self._prepare, create=create and not read_only))
 
     @property
@@ -184,6 +185,7 @@ class PostgreSQLKVBackend(SQLBackend):
         check_write(objects, updates, self._max_object)
         if not objects and not updates:
             return
+        self._make()
         # In one order everywhere: transactions that write the same objects wait instead of locking up.
         rows = [object_row(oid, item) for oid, item in sorted(objects.items())]
         done = tuple(updates)
@@ -295,6 +297,7 @@ class PostgreSQLKVBackend(SQLBackend):
 
     def _set(self, name: str, data: bytes | None) -> None:
         self._server.require_writable()
+        self._make()
         query, values = (
             (self._sql.delete_value, [name]) if data is None else (self._sql.set_value, [name, data])
         )
@@ -312,7 +315,19 @@ class PostgreSQLKVBackend(SQLBackend):
         return [bytes(row[0]) for row in self._read(self._sql.values)]
 
     def _read(self, query: bytes, *values: Any) -> list[tuple[Any, ...]]:
-        return self._server.run("reading from", lambda connection: fetched(connection, query, *values))
+        from psycopg.errors import InvalidSchemaName, UndefinedTable
+
+        def work(connection: Connection) -> list[tuple[Any, ...]]:
+            try:
+                rows = fetched(connection, query, *values)
+            except (InvalidSchemaName, UndefinedTable):
+                if self._is_made:
+                    raise
+                return []  # nobody has written yet
+            self._is_made = True
+            return rows
+
+        return self._server.run("reading from", work)
 
     # -- inside a transaction ------------------------------------------------------------------
 
@@ -391,6 +406,7 @@ class PostgreSQLKVBackend(SQLBackend):
 
     def _prepare(self, connection: Connection, *, create: bool) -> None:
         if self._is_known(connection):
+            self._is_made = True
             return
         version = self._version(connection)
         if version is None and not create:
@@ -398,6 +414,10 @@ class PostgreSQLKVBackend(SQLBackend):
                 f"{self.location} holds no store in schema {self._schema!r}; check the DSN and the schema"
             )
         if self._server.is_read_only:
+            self._is_made = True
+            return
+        if version is None:
+            self._try_tables(connection)
             return
         self._make_tables(connection)
         self._prunes = self._number(fetched(connection, self._sql.prunes), "prunes", 0)
@@ -426,17 +446,34 @@ class PostgreSQLKVBackend(SQLBackend):
             f"INTO {place} VALUES ({likely})`"
         )
 
+    def _make(self) -> None:
+        """Make the tables where there are none yet."""
+        if not self._is_made:
+            self._server.run("opening", self._make_tables)
+
+    def _try_tables(self, connection: Connection) -> None:
+        """See whether the tables can be made once they are needed, and make none."""
+        import psycopg
+
+        with connection.transaction():
+            self._tables(connection)
+            raise psycopg.Rollback
+
     def _make_tables(self, connection: Connection) -> None:
         """Make the tables, or bring those of an earlier version to this one."""
         with connection.transaction():
-            connection.execute(_HOLD, (_key(f"{self._schema}\0tables"),))
-            version = self._version(connection)  # another process may have been first
-            if version is None and not connection.execute(_SCHEMA, (self._schema,)).fetchall():
-                connection.execute(self._sql.formatted("CREATE SCHEMA {schema}"))
-            for statement in self._sql.tables_from(version or 0):
-                connection.execute(statement)
+            self._tables(connection)
             self._step("tables made")
+        self._is_made = True
         self._step("tables committed")
+
+    def _tables(self, connection: Connection) -> None:
+        connection.execute(_HOLD, (_key(f"{self._schema}\0tables"),))
+        version = self._version(connection)  # another process may have been first
+        if version is None and not connection.execute(_SCHEMA, (self._schema,)).fetchall():
+            connection.execute(self._sql.formatted("CREATE SCHEMA {schema}"))
+        for statement in self._sql.tables_from(version or 0):
+            connection.execute(statement)
 
     def _version(self, connection: Connection) -> int | None:
         """Return the version of the tables, or `None`. Raises `NotAStore`, `FormatTooNew`."""
@@ -475,6 +512,7 @@ class PostgreSQLKVBackend(SQLBackend):
 
     def _holding_tables(self, work: Callable[[HeldTables], Pruned]) -> Pruned:
         self._server.require_writable()
+        self._make()
 
         def held(connection: Connection) -> Pruned:
             with connection.transaction():

@@ -32,7 +32,15 @@ from reactifact._store._backends.sql.postgres_connection import AdvisoryTicket
 from reactifact._store.objects import Oid
 from reactifact._store.protocol import Pruned, RefUpdate
 from reactifact.checkpoints import AppendBackend, KVBackend, PostgreSQLKVBackend
-from reactifact.errors import Contention, FormatTooNew, NotAStore, ObjectTooLarge, SessionBusy, StoreError
+from reactifact.errors import (
+    Contention,
+    FormatTooNew,
+    MissingObject,
+    NotAStore,
+    ObjectTooLarge,
+    SessionBusy,
+    StoreError,
+)
 
 
 @pytest.fixture
@@ -136,6 +144,44 @@ def test_durability_is_what_the_server_is_told(dsn: str, durability: Any, settin
     assert shown == (setting,)
 
 
+def test_nothing_is_made_before_the_first_write(dsn: str) -> None:
+    def schemas() -> list[tuple[Any, ...]]:
+        return ask(dsn, "SELECT 1 FROM pg_namespace WHERE nspname = 'reactifact'")
+
+    with opened(dsn) as backend, opened(dsn) as other:
+        assert isinstance(backend, PostgreSQLKVBackend)
+        assert backend.refs() == {}
+        with pytest.raises(MissingObject):
+            backend.read_many(["1" * 40])
+        assert anyio.run(backend.get, "key") is None
+        assert anyio.run(backend.keys) == []
+        backend.write({})
+        with backend.lock("x"):
+            backend.queue("x").join().leave()
+        backend.watch_refs().close()
+        assert schemas() == []
+        oid = put(other, MAIN, "one")
+        assert schemas() == [(1,)]
+        assert backend.refs() == {MAIN: oid}
+        put(backend, MAIN, "two", oid)
+    values, pruned = PostgreSQLKVBackend(dsn, schema="values"), PostgreSQLKVBackend(dsn, schema="pruned")
+    anyio.run(values.set, "key", {"a": 1})
+    assert anyio.run(values.get, "key") == {"a": 1}
+    assert pruned.prune(grace=0).objects == 0
+    values.close()
+    pruned.close()
+
+
+def test_tables_that_were_removed_are_not_taken_for_a_store_without_any(dsn: str) -> None:
+    with opened(dsn) as backend, opened(dsn) as reader:
+        put(backend, MAIN, "one")
+        assert reader.refs() != {}
+        ask(dsn, "DROP SCHEMA reactifact CASCADE")
+        for one in (backend, reader):
+            with pytest.raises(StoreError, match="the tables of the store were removed"):
+                one.refs()
+
+
 class TestWhatIsNoStore:
     def test_a_database_where_nothing_is_to_be_made(self, dsn: str) -> None:
         for options in ({"create": False}, {"read_only": True}):
@@ -150,7 +196,8 @@ class TestWhatIsNoStore:
             open_database(dsn)
 
     def test_a_store_of_a_later_version(self, dsn: str) -> None:
-        PostgreSQLKVBackend(dsn).close()
+        with opened(dsn) as backend:
+            put(backend, MAIN, "one")
         ask(dsn, "UPDATE reactifact.format SET version = 7")
         with pytest.raises(FormatTooNew, match="version 7"):
             open_database(dsn)
