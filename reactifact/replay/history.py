@@ -14,6 +14,7 @@ from .._store._history.revset import find_head
 from .._store.branch import MAIN
 from .._store.commits import (
     CommitRecord,
+    before_amend,
     own_record,
     read_roots,
     safe_text,
@@ -451,13 +452,25 @@ def verify_history(database: Database, session: str, *, progress: Progress | Non
 
 def _adopted(database: Database, commits: Iterable[Oid]) -> set[Oid]:
     """Return the commits made with git that commits of ours say they adopted."""
-    records = (own_record(database, commit) for commit in commits)
+    records = (_own_or_amended(database, commit) for commit in commits)
     return {
         oid
         for record in records
         if record is not None and record.kind == "adopt"
         for oid in record.details.get("adopted", ())
     }
+
+
+def _own_or_amended(database: Database, commit: Oid) -> CommitRecord | None:
+    """Return the record of a commit of ours, of one that somebody amended what it was before."""
+    record = own_record(database, commit)
+    if record is not None:
+        return record
+    original = before_amend(database, database.commit(commit))
+    if original is None:
+        return None
+    staged = Staging(database)
+    return own_record(staged, staged.put_commit(original))
 
 
 def _damage(error: Exception) -> str:

@@ -469,6 +469,18 @@ def commit_of_nothing(shop: Shop) -> None:
     shop.push()
 
 
+@valid({"milk": "milk 5", "receipt-milk": "milk for 5"}, WAITS)
+def amend_of_an_adoption(shop: Shop) -> None:
+    commit_of_nothing(shop)
+    shop.run()
+    shop.git("fetch", "-q")
+    shop.git("reset", "-q", "--hard", f"origin/{MAIN}")
+    assert shop.git("log", "-1", "--format=%s").startswith("adopt ")
+    shop.write("milk", '{"item": "milk", "price": 5}')
+    shop.commit("more for milk", "--amend")
+    shop.push("--force")
+
+
 @valid({}, WAITS)
 def bookkeeping_made_a_mess_of(shop: Shop) -> None:
     for path in (shop.work / ".reactifact" / "meta").rglob("*.json"):
