@@ -27,6 +27,7 @@ from .._store._history.adoption.text import Refused
 from .._store._history.adoption.tree import stand_on
 from .._store._history.fetched import fetched_news, join_fetched
 from .._store._history.merge import MergePlan
+from .._store._history.tombstones import read_stones, require_clean
 from .._store.branch import Branch, new_change_id, stored_ref
 from .._store.commits import CommitRecord, operation_payload, read_record
 from .._store.graph import first_parents
@@ -122,10 +123,14 @@ def adopt(
 ) -> Branch:
     """Let a line without commits stand on a commit of ours over `tip`, which is staged and says what came.
 
-    `distrusted` are commits of ours whose bookkeeping is damaged. Raises `CommitRefused`.
+    `distrusted` are commits of ours whose bookkeeping is damaged. Raises `CommitRefused`, and
+    `ErasedHistory` where it brings back what was erased.
     """
     line.ledger.refresh()
     line.ref, line.published = ref, tip
+    way_out = "go back from it with `reactifact reject`, then erase the same again"
+    stones = read_stones(line.database, line.session)
+    require_clean(line.objects, line.session, stones, {ref: tip}, "a commit made with git", way_out)
     line.note_moves_by_git()
     change = new_change_id()
     standing = stand_on(

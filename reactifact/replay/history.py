@@ -11,6 +11,7 @@ from typing import Any
 
 from .._store import canonical
 from .._store._history.revset import find_head
+from .._store._history.tombstones import read_stones, require_clean
 from .._store.branch import MAIN
 from .._store.commits import (
     CommitRecord,
@@ -430,6 +431,7 @@ def verify_history(database: Database, session: str, *, progress: Progress | Non
                 progress(count, None)
         others = [_target(checked, oid) for oid in refs.values() if oid not in ledgers]
         order = _oldest_first(checked, others)
+        _require_erased(checked, session, refs)
         adopted = _adopted(checked, order)
         whole = count + len(order)
         for commit in order:
@@ -448,6 +450,14 @@ def verify_history(database: Database, session: str, *, progress: Progress | Non
         # beside damage: objects whose ids fit and whose content is none that reactifact writes
         return HistoryReport(session, count, backend.objects, commit, "", _damage(error))
     return HistoryReport(session, count, backend.objects)
+
+
+def _require_erased(database: Database, session: str, refs: dict[str, Oid]) -> None:
+    """Refuse what somebody brought back of an erased history. Raises `ErasedHistory`."""
+    stones = read_stones(database, session)
+    tips = {ref: _target(database, oid) for ref, oid in refs.items()}
+    where = f"{database.backend.location}"
+    require_clean(database, session, stones, tips, where, "erase the same again with `reactifact erase`")
 
 
 def _adopted(database: Database, commits: Iterable[Oid]) -> set[Oid]:

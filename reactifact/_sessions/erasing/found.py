@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from ..._store import canonical
-from ..._store._history.erasing import ACTION, Cleared, Spec, born, named, token_of
+from ..._store._history.erasing import Cleared, Spec, born, named, token_of
 from ..._store.commits import own_record, read_roots
 from ..._store.layout import Meta
 from ..._store.object_db import Database
@@ -141,7 +141,7 @@ class _Closure:
         }
         telling = named(value for value in self.values if len(value) >= _TELLING)
         while True:
-            exact = {form: name for name in gone for form in (name, name.removeprefix(ACTION))}
+            exact = dict(zip(gone, gone, strict=True))
             words = named(one for one in exact if len(one) >= _SHORT_NAME or not one.isalnum())
             fresh = {}
             for name, metas in others.items():

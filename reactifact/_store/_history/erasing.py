@@ -115,6 +115,15 @@ class Spec:
         wanted: dict[str, str] = self.__dict__["_wanted"]
         return pattern.sub(lambda match: wanted[match[0]], text)
 
+    def without_ids(self, text: str) -> str:
+        """Return a text of a record, where a word means what it says, without the ids of what is erased."""
+        pattern = self._ids
+        return text if pattern is None else pattern.sub(lambda match: self.tokens[match[0]], text)
+
+    @cached_property
+    def _ids(self) -> re.Pattern[str] | None:
+        return named(self.tokens)
+
     def names(self, text: str) -> bool:
         """Tell whether a text names one of the artifacts, those that lose fields alone included."""
         return self._names is not None and self._names.search(text) is not None
@@ -284,6 +293,8 @@ class Rewriter:
             touched = touched or name in gone or name in spec.cleared
             trigger = self._plain(trigger)
         details = self._plain(record.details)
+        if "delivered" in details:
+            details["delivered"] = [spec.texts.get(key, key) for key in details["delivered"]]
         if touched:
             self.calls.update(str(call.get("request")) for call in details.get("calls", ()))
             details.pop("calls", None)
@@ -329,7 +340,7 @@ class Rewriter:
     def _plain(self, value: Any) -> Any:
         """Return JSON data without what goes: exact names, ids of commits, texts that hold a name."""
         if isinstance(value, str):
-            return self.commits.get(value) or self._spec.texts.get(value) or self._spec.without(value)
+            return self.commits.get(value) or self._spec.without_ids(value)
         if isinstance(value, list):
             return [self._plain(item) for item in value]
         if isinstance(value, dict):
@@ -499,7 +510,10 @@ class Rewriter:
                 self.waiting += 1
                 edits[path] = None
                 continue
-            failures = None if one.failures is None else self._plain(one.failures)
+            failures = one.failures and {
+                agent: {**said, "error": self._spec.without(said["error"])}
+                for agent, said in one.failures.items()
+            }
             if failures != one.failures:
                 made = one._replace(failures=failures)
                 data = made.encode()

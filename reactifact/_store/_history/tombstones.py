@@ -8,7 +8,7 @@ tombstone names the first of them, which says nothing of what they hold.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -129,7 +129,8 @@ def join_stones(database: Database, session: str, theirs: Oid) -> bool:
     new = theirs
     if held is not None and next(not_below(database, held, theirs), None) is not None:
         both = known.with_more(found.erased, found.first)
-        new = _commit(staged, both, sorted([held, theirs]))
+        ordered = sorted(both.erased, key=lambda one: (one.when, one.token, one.fields))
+        new = _commit(staged, replace(both, erased=tuple(ordered)), sorted([held, theirs]))
     database.write(staged.objects, [RefUpdate(ref, held, new)])
     return True
 

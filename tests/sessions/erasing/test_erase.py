@@ -25,7 +25,6 @@ from reactifact import (
     create_agent,
     produce,
 )
-from reactifact._store._history.erasing import Spec
 from reactifact._store._history.tombstones import Tombstone, read_stones
 from reactifact.branching import BranchStore
 from reactifact.erasure import Personal
@@ -377,10 +376,3 @@ async def test_erasing_twice_adds_to_the_tombstones(where: Any) -> None:
     kinds = [one.reason for one in await stones(store, "s")]
     assert kinds == ["", "", "", "another", "another", "another"]
     await verified(SessionStore(where), "s")
-
-
-def test_a_free_text_loses_names_as_whole_words_alone() -> None:
-    spec = Spec({"action:mail:7": "erased-1", "a/b": "erased-2"}, values=("Zoe", "Alice"))
-    assert spec.without("sent mail:7, not mail:77 nor email:7") == "sent erased-1, not mail:77 nor email:7"
-    assert spec.without("a%2Fb of Alice, or Zoe") == "erased-2 of [erased], or Zoe"
-    assert Spec.from_dict(spec.to_dict()) == spec
