@@ -93,6 +93,11 @@ PROGRAMS = (
         "reads Leaves\nreads Water\nreads Water\n['Leaves and more', 'Hot water']\n",
     ),
     ("large.md", "class Attachment(", "20 b'not really a picture'\n"),
+    (
+        "erase.md",
+        "store.erase",
+        "[('customer:1', 2)] 2\nNone name='[erased]' born=None orders=0\n2 True\n",
+    ),
     ("people.md", "call.ask(Approval", "Refund 900 cents? open\n['action:refund:r1']\n"),
 )
 """Page, a text of a block that is a whole program, and what it prints."""

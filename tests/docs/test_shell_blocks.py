@@ -105,6 +105,13 @@ def test_stores_of_the_published_package_are_imported(tmp_path: Path) -> None:
     assert "checkpoint" in run(tmp_path, "reactifact sessions state-2.git")
 
 
+def test_a_persons_data_goes(tmp_path: Path) -> None:
+    anyio.run(fill, str(tmp_path / "state.git"))
+    said = run(tmp_path, block("docs/erase.md", "reactifact erase")).splitlines()
+    assert [line.split(": ")[-1].split(",")[0] for line in said if "answer:1" in line] == ["would go", "went"]
+    assert said[-1].startswith("session orders: ")
+
+
 def test_two_stores_are_brought_together(tmp_path: Path) -> None:
     anyio.run(fill, str(tmp_path / "state.git"), "shop")
     said = run(tmp_path, block("docs/sync.md", "reactifact sync"))
