@@ -269,6 +269,17 @@ class Metrics:
         return "Metrics()"
 
 
+def observe_size(meter: Any, measure: Callable[[], int | None], attributes: Mapping[str, str]) -> None:
+    """Let a meter ask how many bytes a store takes. `measure` answers `None` once there is nobody to ask."""
+    from opentelemetry.metrics import CallbackOptions, Observation
+
+    def callback(options: CallbackOptions) -> Iterable[Observation]:
+        found = measure()
+        return [] if found is None else [Observation(found, dict(attributes))]
+
+    meter.create_observable_gauge("reactifact.store.size", [callback], "By", "Bytes that the store takes")
+
+
 def observe_outbox(meter: Any, look: Callable[[], Mapping[str, float] | None]) -> None:
     """Let a meter ask what waits in a store: `waiting`, `failed` and `parked` actions, and their `age`.
 

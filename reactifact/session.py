@@ -24,11 +24,12 @@ from ._sessions import stores
 from ._sessions.stores import StoreLike, open_database
 from ._store.branch import MAIN, Branch
 from ._store.names import branch_ref, encode_name
-from ._store.protocol import Durability, Progress, Pruned
+from ._store.protocol import Durability, Progress, Pruned, Sized
 from .clock import SYSTEM_CLOCK
 from .erasure import Erasure
 from .errors import StoreError, add_note
 from .logging import get_logger
+from .otel import observe_size, observers_of
 from .produce import Backoff
 from .resources import RuntimeResources
 from .threads import in_thread
@@ -416,6 +417,19 @@ class SessionStore:
             metrics=metrics,
         )
         return await run(work, math.inf if timeout is None else timeout)
+
+    def observe(self, metrics: Any) -> None:
+        """Let a meter of OpenTelemetry ask for `reactifact.store.size`, bytes, whenever it collects.
+
+        A relay with `metrics=` does so by itself. Of a bare repository it is its objects, of SQLite the pages
+        of the file, of PostgreSQL the tables with their indexes. Raises `StoreError` for a store that cannot
+        tell, `ValueError` for what is not a meter, `ImportError` without the extra `otel`.
+        """
+        backend = self.database.backend
+        if not isinstance(backend, Sized):
+            raise StoreError(f"{backend.location} is a {type(backend).__name__}, which has no `size`")
+        observers_of(None, metrics)
+        observe_size(metrics, backend.size, {"store": backend.location})
 
     async def rebuild_ledger(
         self, session_id: str, resources: RuntimeResources | None = None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import secrets
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -15,10 +17,21 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode, Tracer
+from stores import KINDS, place_of
 from support import Order, Outside, Place, Receipt, notifier
 
-from reactifact import Consume, Context, ProduceCall, Runtime, RuntimeResources, create_agent, produce
+from reactifact import (
+    Consume,
+    Context,
+    ProduceCall,
+    Runtime,
+    RuntimeResources,
+    SessionStore,
+    create_agent,
+    produce,
+)
 from reactifact._extras import install_command
+from reactifact.errors import StoreError
 
 pytestmark = pytest.mark.anyio
 
@@ -202,6 +215,44 @@ async def test_a_relay_measures_what_waits_and_how_old_it_is(git_place: Place) -
     (attempts,) = measures.points("delivery.attempts")
     assert attempts.attributes == {"kind": "mail", "status": "parked"}
     assert len(seen) == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_the_size_of_a_store_grows_with_what_it_holds(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    dsn = request.getfixturevalue("postgres_dsn") if kind == "postgres" else None
+    place, measures = place_of(kind, tmp_path, dsn), Measures()
+    store = SessionStore(place)
+    if kind == "own":
+        with pytest.raises(StoreError, match="has no `size`"):
+            store.observe(measures.meter)
+        return
+    with pytest.raises(ValueError, match=r"metrics=.*OpenTelemetry"):
+        store.observe(object())
+    store.observe(measures.meter)
+    before = measures.value("store.size")
+    async with store.edit("s") as context:
+        context.create(Order(item=secrets.token_hex(100_000)), id="o")
+    (point,) = measures.points("store.size")
+    assert point.value >= before + 100_000
+    assert point.attributes == {"store": store.database.backend.location}
+    if kind == "git":
+        files = [file for file in (tmp_path / "state.git/objects").rglob("*") if file.is_file()]
+        assert point.value == sum(file.stat().st_size for file in files)
+
+
+async def test_a_relay_measures_the_size_of_its_store_while_it_runs(git_place: Place) -> None:
+    measures = Measures()
+    await ordered(git_place)
+    sizes: list[int] = []
+
+    async def send(context: Context, action: Any) -> None:
+        sizes.append(measures.value("store.size"))
+
+    await git_place.store().relay(send, metrics=measures.meter, once=True)
+    assert sizes[0] > 0
+    assert measures.points("store.size") == []
 
 
 async def test_what_is_neither_is_refused_by_name() -> None:

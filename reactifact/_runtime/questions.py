@@ -11,7 +11,11 @@ from datetime import datetime
 from .._context.apply import type_trees
 from .._context.context import Context
 from .._context.working_copy import WorkingCopy
+from .._store.migrations import current_tree
+from .._store.names import encode_name
+from .._store.object_db import Objects
 from .._store.objects import Oid
+from .._store.trees import subtree
 from ..events import Event, EventType
 from ..interrupt import TypedQuestion
 from ..types.ids import type_id_of
@@ -30,6 +34,11 @@ def resumed_by(view: WorkingCopy, event: Event) -> tuple[str, Event] | None:
     if not isinstance(data, TypedQuestion) or not data.asked_by or not (data.answered or data.expired):
         return None
     return None if data.asked_on is None else (data.asked_by, Event.from_dict(data.asked_on))
+
+
+def holds_questions(objects: Objects, commit: Oid) -> bool:
+    """Tell whether the state of a commit has any question that may have a deadline."""
+    return subtree(objects, current_tree(objects, commit), ("artifacts", encode_name(_TYPE))) is not None
 
 
 class Deadlines:
@@ -59,6 +68,11 @@ class Deadlines:
         if over:
             names = ", ".join(question_id for _, question_id in over)
             context.commits.commit_direct(author="reactifact", message=f"reactifact: expire {names}")
+
+    def next(self, context: Context) -> datetime | None:
+        """Return when the first of the open questions is over, `None` where none has a deadline."""
+        self._look(context.commits.working)
+        return min((until for _, until in self._known.values() if until is not None), default=None)
 
     def _look(self, working: WorkingCopy) -> None:
         tree = type_trees(working, [_TYPE])[_TYPE]

@@ -1,5 +1,7 @@
 """The relay: what waits in all sessions of a store is delivered, until somebody says stop.
 
+Questions whose deadline has passed are marked as expired on the way, also where nobody runs a turn.
+
 Owns which session is drained when: the watch of refs, the times at which something becomes due, the sessions
 side by side, the end in good order. How one session is drained, and what is recorded, is `_runtime/drain`'s.
 """
@@ -20,18 +22,21 @@ from anyio.abc import TaskGroup
 from blake3 import blake3
 
 from .._context import delivery, rebase
+from .._context.context import Context
 from .._context.delivery import Counts
+from .._context.push import publish, run_lock
 from .._runtime import drain
+from .._runtime.questions import Deadlines
 from .._runtime.tasks import Background
 from .._store._history.revset import damaged_refs
 from .._store.ledger import LedgerEntry
 from .._store.names import is_ledger_ref
 from .._store.object_db import Database
 from .._store.objects import Oid
-from .._store.protocol import RefWatch, WatchesRefs, scan_refs
+from .._store.protocol import RefWatch, Sized, WatchesRefs, scan_refs
 from ..errors import DamagedRef, ReactifactError, SessionBusy, text_of, told
 from ..logging import bind, get_logger
-from ..otel import observe_outbox, observers_of
+from ..otel import observe_outbox, observe_size, observers_of
 from ..produce import Backoff
 from ..resources import RuntimeResources
 from ..streaming import Observation, observed
@@ -81,9 +86,10 @@ class RelayReport:
     """What a relay did, and what it last saw waiting.
 
     `tried` sends, of which some `delivered` and some `failed`; `parked` of the failed ones are not sent again
-    before they are re-armed. `skipped` counts the times a session was another drain's. `errors` holds the
-    last (session, branch, text). `waiting`, `waiting_failed`, `waiting_parked` and `oldest_waiting` (when the
-    oldest was planned) are of the sessions as they were when they were drained last.
+    before they are re-armed. `skipped` counts the times a session was another's, `expired` those in which
+    questions of a branch were over. `errors` holds the last (session, branch, text). `waiting`,
+    `waiting_failed`, `waiting_parked` and `oldest_waiting` (when the oldest was planned) are of the sessions
+    as they were when they were drained last.
     """
 
     tried: int = 0
@@ -91,6 +97,7 @@ class RelayReport:
     failed: int = 0
     parked: int = 0
     skipped: int = 0
+    expired: int = 0
     errors: deque[tuple[str, str, str]] = field(default_factory=lambda: deque(maxlen=_KEPT_ERRORS))
     waiting: int = 0
     waiting_failed: int = 0
@@ -100,7 +107,7 @@ class RelayReport:
 
 @dataclass(slots=True)
 class _Sight:
-    """The refs as they were looked at last, and the branches that hold intents, by folder of a session."""
+    """The refs as they were looked at last, and the branches with intents or questions, by session folder."""
 
     heads: dict[str, Oid] = field(default_factory=dict)
     waiting: dict[str, dict[str, BranchName]] = field(default_factory=dict)
@@ -112,7 +119,7 @@ class _Sight:
         asked = list(self.heads) if names is None else [name for name in names if name in self.heads]
         gone = [name for name in asked if name not in listed]
         moved = {name: oid for name, oid in listed.items() if self.heads.get(name) != oid}
-        found, unreadable = waiting_among(database, moved)
+        found, unreadable = waiting_among(database, moved, with_questions=True)
         broken += [(one.ref, one.session or one.ref, one.branch or "", one.error) for one in unreadable]
         sessions = set()
         for name in [*gone, *moved]:
@@ -209,6 +216,8 @@ class Relay:
         self._observation = Observation(observers, self._clock) if observers else None
         if metrics is not None:
             observe_outbox(metrics, self._standing)
+            if isinstance(database.backend, Sized):
+                observe_size(metrics, self._size, {"store": database.backend.location})
 
     def _standing(self) -> Mapping[str, float] | None:
         """Return what waits, for metrics, which ask from a thread of their own."""
@@ -223,6 +232,10 @@ class Relay:
             "parked": report.waiting_parked,
             "age": age,
         }
+
+    def _size(self) -> int | None:
+        backend = self._database.backend
+        return None if self._is_over or not isinstance(backend, Sized) else backend.size()
 
     def stop(self) -> None:
         """Send nothing more; `run` returns when what is being sent has ended and is recorded."""
@@ -406,6 +419,7 @@ class Relay:
             context = await in_thread(rebase.opened, self._database, session, branch, self._resources)
             if context is None:
                 return None, Counts()
+            context, deadline = await self._expired(context, session, branch)
             outlook = delivery.outlook(context.working, now, self._retry_at)
             if outlook.ready:
                 await drain.drain(context, self._dispatcher, self._options, done)
@@ -424,9 +438,28 @@ class Relay:
         self._troubles.pop(folder, None)
         found = delivery.counts(context.working)
         if not outlook.ready:
-            return outlook.next, found
+            return min((when for when in (outlook.next, deadline) if when is not None), default=None), found
         # cut short, planned meanwhile, or not ours to send: come again, and not in a circle
         return (self._clock.now() if done.tried or done.is_cut else self._later(_BUSY_SECONDS)), found
+
+    async def _expired(self, context: Context, session: str, branch: str) -> tuple[Context, datetime | None]:
+        """Mark the questions whose deadline has passed; return the branch then, and the next deadline.
+
+        The commit wakes whoever asked, in the next turn of the branch. A runner that is at it does the same.
+        Raises `SessionBusy` beside one.
+        """
+        deadlines = Deadlines()
+        first = await in_thread(deadlines.next, context)
+        if first is None or first > self._clock.now():
+            return context, first
+        async with run_lock(context.line, self._clock):
+            found = await in_thread(rebase.opened, self._database, session, branch, self._resources)
+            if found is None:
+                return context, None
+            deadlines.expire(found)
+            await publish(found)
+        self.report.expired += 1
+        return found, await in_thread(deadlines.next, found)
 
     def _later(self, seconds: float) -> datetime | None:
         return None if self._pace.once else self._clock.now() + timedelta(seconds=seconds)

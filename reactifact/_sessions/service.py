@@ -18,6 +18,7 @@ from .._context import delivery, rebase
 from .._context.context import Context
 from .._context.push import drain_lock, publish, publish_ledger, run_lock
 from .._runtime import drain
+from .._runtime.questions import holds_questions
 from .._runtime.tasks import Function, run_all
 from .._store import canonical
 from .._store._history.fetched import join_fetched
@@ -83,9 +84,9 @@ def waiting_branches(database: Database) -> tuple[list[BranchName], list[Damaged
 
 
 def waiting_among(
-    database: Database, refs: Mapping[str, Oid]
+    database: Database, refs: Mapping[str, Oid], *, with_questions: bool = False
 ) -> tuple[dict[str, BranchName], list[DamagedHead]]:
-    """Return those of some refs whose branch holds intents, and those that cannot be read."""
+    """Return those of some refs whose branch holds intents (or questions), and those that cannot be read."""
     branches = {ref: oid for ref, oid in refs.items() if not is_ledger_ref(ref)}
     found: dict[str, BranchName] = {}
     broken: list[DamagedHead] = []
@@ -99,7 +100,8 @@ def waiting_among(
                 if parse_ref(ref) is None:
                     continue
                 require_kind(database, oid, ref)
-                if not subtree(database, current_tree(database, oid), ("outbox",)):
+                has_intents = subtree(database, current_tree(database, oid), ("outbox",)) is not None
+                if not has_intents and not (with_questions and holds_questions(database, oid)):
                     continue
                 head = head_at(database, ref, oid)
                 if head is not None:

@@ -319,6 +319,15 @@ class Collectable(Protocol):
         ...
 
 
+@runtime_checkable
+class Sized(Protocol):
+    """A backend that can say how much room it takes."""
+
+    def size(self) -> int:
+        """Return the bytes that the store takes where it lies; a bare repository, its objects. Blocks."""
+        ...
+
+
 # -- what every backend refuses alike --
 
 

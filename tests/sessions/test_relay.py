@@ -11,14 +11,26 @@ from typing import Any
 
 import anyio
 import pytest
+from pydantic import BaseModel
 from stores import place_of
-from support import Order, Outside, Place, action, commit, live, notifier
+from support import Note, Order, Outside, Place, action, commit, live, notifier
 
-from reactifact import Artifact, Context, PendingAction, ProduceCall, Runtime, RuntimeResources, SessionStore
+from reactifact import (
+    Artifact,
+    Consume,
+    Context,
+    PendingAction,
+    ProduceCall,
+    Runtime,
+    RuntimeResources,
+    SessionStore,
+    create_agent,
+    produce,
+)
 from reactifact._sessions import service
 from reactifact._sessions.relay import Pace, RelayReport
 from reactifact._store.ledger import LedgerEntry, joined
-from reactifact.errors import DeliveryTimeout
+from reactifact.errors import DeliveryTimeout, QuestionExpired
 from reactifact.outbox import actions, outbox_status
 from reactifact.replay import replay_summary
 from reactifact.testing import JumpingClock
@@ -463,3 +475,74 @@ async def test_sessions_that_are_idle_are_not_looked_at(git_place: Place) -> Non
     await store.relay(Outside(), resources=RuntimeResources(clock=clock), stop=stop, rescan=1e9)
     assert len(looks) == 100
     assert looks[2:] == [looks[2]] * 98  # after the first look and the first drains: nothing at all
+
+
+class Approval(BaseModel):
+    approved: bool
+
+
+class Asker:
+    """An agent that asks with a deadline, and notes how that ended."""
+
+    def __init__(self) -> None:
+        self.ended: list[str] = []
+
+        @produce(Note)
+        async def work(call: ProduceCall) -> Note | None:
+            try:
+                await call.ask(Approval, "may I?", deadline=timedelta(hours=1))
+            except QuestionExpired:
+                self.ended.append("expired")
+                return Note(text="nobody said")
+            return None
+
+        self.agents = [create_agent("asker", consumes=[Consume(Order)], produces=[work])]
+
+
+async def test_a_question_expires_although_no_turn_runs(durable: Place) -> None:
+    clock, asker = JumpingClock(), Asker()
+    resources = RuntimeResources(clock=clock)
+    session = await durable.store().open("s", resources)
+    session.context.create(Order(item="tea"), id="o1")
+    await Runtime(session.context, asker.agents, session=session).arun()
+    await planned(durable, ["mail"], "t", clock)
+    started = clock.now()
+    report = await relayed(durable, Outside(), clock, once=True)
+    assert (report.expired, report.delivered) == (0, 1)
+    (question,) = await durable.store().questions("s")
+    assert question.deadline == started + timedelta(hours=1)
+
+    stop = anyio.Event()
+    store = durable.store()
+    async with anyio.create_task_group() as group:
+        done: list[RelayReport] = []
+
+        async def run() -> None:
+            done.append(await store.relay(None, stop=stop, resources=resources))
+
+        group.start_soon(run)
+        while not (await durable.load("s")).get(question.id).data.expired:  # type: ignore[union-attr]
+            await clock.sleep(600)
+        stop.set()
+    assert done[0].expired == 1
+    assert not done[0].errors
+    assert started + timedelta(hours=1) <= clock.now()
+
+    again = await durable.store().open("s", resources)
+    await Runtime(again.context, asker.agents, session=again).arun()
+    assert asker.ended == ["expired"]
+    assert (await durable.store().relay(None, once=True, resources=resources)).expired == 0
+
+
+async def test_a_question_of_a_branch_that_somebody_runs_is_left_to_them(durable: Place) -> None:
+    clock, asker = JumpingClock(), Asker()
+    resources = RuntimeResources(clock=clock)
+    session = await durable.store().open("s", resources, wait=0)
+    session.context.create(Order(item="tea"), id="o1")
+    await Runtime(session.context, asker.agents, session=session).arun()
+    await clock.sleep(7200)
+    report = await durable.store().relay(None, once=True, resources=resources)
+    assert (report.expired, report.skipped) == (0, 1)
+    await session.aclose()
+    report = await durable.store().relay(None, once=True, resources=resources)
+    assert (report.expired, report.skipped) == (1, 0)

@@ -171,6 +171,10 @@ class MemoryBackend:
             for name, oid in changes.items():
                 self._set(name, oid)
 
+    def size(self) -> int:
+        """Return the bytes of all objects."""
+        return sum(len(item.data) for item in list(self._objects.values()))
+
     def require_collectable(self) -> None:
         """Do nothing: all that the store holds stands in its dictionaries."""
 

@@ -454,6 +454,13 @@ class GitBackend:
         self._reopen()
         return had
 
+    def size(self) -> int:
+        """Return the bytes of the files below `objects`. Blocks."""
+        if not self._is_there():
+            return 0
+        with os_errors(self._location, "measuring"):
+            return _size_of(self._objects_path)
+
     def require_collectable(self) -> None:
         """Refuse a repository that borrows objects from another one. Raises `StoreError`."""
         if self._is_there():
@@ -641,6 +648,16 @@ class GitBackend:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.location!r})"
+
+
+def _size_of(folder: str) -> int:
+    total = 0
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):  # merged away meanwhile
+                is_folder = entry.is_dir(follow_symlinks=False)
+                total += _size_of(entry.path) if is_folder else entry.stat(follow_symlinks=False).st_size
+    return total
 
 
 class FileKVBackend(GitBackend, ObjectKVBackend):

@@ -507,6 +507,10 @@ class PostgreSQLKVBackend(SQLBackend):
 
     # -- pruning -------------------------------------------------------------------------------
 
+    def size(self) -> int:
+        """Return the bytes of the tables, with their indexes and what is stored beside them. Blocks."""
+        return int(self._read(self._sql.size)[0][0])
+
     def _stored(self) -> Oids:
         return {row[0].hex() for row in self._read(self._sql.stored)}
 

@@ -108,6 +108,10 @@ class Statements:
             " SELECT coalesce(sum(size), 0)::bigint FROM gone"
         )
         self.count_prune = make("UPDATE {schema}.prunes SET number = number + 1")
+        self.size = make(
+            "SELECT pg_total_relation_size('{schema}.objects') + pg_total_relation_size('{schema}.refs')"
+            " + pg_total_relation_size('{schema}.kv') + pg_total_relation_size('{schema}.unreachable')"
+        )
         self.vacuum = make("VACUUM {schema}.objects, {schema}.unreachable")
         self.rewrite = make("VACUUM FULL {schema}.objects, {schema}.refs, {schema}.kv, {schema}.unreachable")
 

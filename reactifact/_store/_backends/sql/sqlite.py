@@ -678,6 +678,13 @@ class SQLiteKVBackend(SQLBackend):
 
     # -- pruning -------------------------------------------------------------------------------
 
+    def size(self) -> int:
+        """Return the bytes of the pages of the database file, free ones included. Blocks."""
+        with self._file.reading("measuring") as connection:
+            (pages,) = connection.execute("PRAGMA page_count").fetchone()
+            (size,) = connection.execute("PRAGMA page_size").fetchone()
+        return int(pages) * int(size)
+
     def _stored(self) -> Oids:
         with self._file.reading() as connection:
             return _stored(connection)
