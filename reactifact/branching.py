@@ -201,20 +201,25 @@ class BranchStore:
         ) as context:
             yield context
 
-    async def undo(self, session: str, branch: str = MAIN) -> str:
+    async def undo(
+        self, session: str, branch: str = MAIN, *, resources: RuntimeResources | None = None
+    ) -> str:
         """Undo what was done last to a branch (turn, merge, edit, checkout, compaction); return what it was.
 
-        What was delivered stays delivered. Raises `StoreError` when there is nothing to undo,
-        `ProtectedBranch`, `SessionBusy`, `StaleSession`.
+        What was delivered stays delivered. The guards of `resources` are asked, in a worker thread, about
+        what the branch holds otherwise then. Raises `StoreError` when there is nothing to undo,
+        `ProtectedBranch`, `SessionBusy`, `StaleSession`, `NotAuthorized`, `GuardrailViolation`.
         """
-        return await in_thread(undo_last, self.database, session, branch)
+        return await in_thread(undo_last, self.database, session, branch, resources)
 
-    async def redo(self, session: str, branch: str = MAIN) -> str:
+    async def redo(
+        self, session: str, branch: str = MAIN, *, resources: RuntimeResources | None = None
+    ) -> str:
         """Take back the last undo of a branch that has not moved since; return what is done again.
 
         Undos are taken back one after another. Raises as `undo` does.
         """
-        return await in_thread(redo_last, self.database, session, branch)
+        return await in_thread(redo_last, self.database, session, branch, resources)
 
     async def revert(
         self,

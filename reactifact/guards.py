@@ -2,8 +2,7 @@
 
 Owns `Access`, `Quota`, and the checks that stand before each write and each send. They are resources of a
 context (`RuntimeResources(authorizer=, guardrails=, redactor=, quota=)`); where they are asked is decided by
-the context, the executions and the drain. A merge, an undo and a revert write what was asked about before,
-and are not asked about.
+the context, the executions, the drain, and what merges, reverts and undoes.
 """
 
 from __future__ import annotations

@@ -501,3 +501,110 @@ async def test_one_tool_call_more_than_the_budget_is_not_made() -> None:
     await runtime.arun()  # each turn starts afresh, and this one has no limit
     assert len(made) == 9
     assert (await add.run({"number": 1})).content == 1  # outside of any turn
+
+
+# -- merges, reverts and undoes --
+
+
+class Watch:
+    """An authorizer that notes what it is asked, and refuses some ids."""
+
+    def __init__(self, *refused: str) -> None:
+        self.asked: list[tuple[str, str]] = []
+        self.data: dict[str, Any] = {}
+        self.refused = set(refused)
+
+    def __call__(self, access: Access) -> bool | str:
+        self.asked.append((access.verb, access.artifact_id))
+        self.data[access.artifact_id] = (access.current, access.data)
+        assert access.author == "ann"
+        return "not this one" if access.artifact_id in self.refused else True
+
+    @property
+    def resources(self) -> RuntimeResources:
+        return RuntimeResources(authorizer=self, principal="ann")
+
+
+async def forked(place: Place) -> BranchStore:
+    """Store a session whose branch `exp` created, changed, linked and deleted something."""
+    branches = place.branches()
+    async with branches.edit("s") as context:
+        context.create(Note(text="one"), id="n1")
+        context.create(Note(text="two"), id="n2")
+        context.create(Note(text="three"), id="n3")
+    await branches.fork("s", "s/exp")
+    async with branches.edit("s", "exp") as context:
+        context.update("n1", Note(text="one more"))
+        context.delete("n2")
+        context.create(Note(text="four"), id="n4")
+        context.link("n3", "to", "n4")
+    return branches
+
+
+WRITTEN = [("update", "n1"), ("delete", "n2"), ("create", "n4"), ("link", "n3")]
+
+
+async def test_a_merge_is_asked_about_before_anything_is_written(place: Place) -> None:
+    branches = await forked(place)
+    watch = Watch("n4")
+    with pytest.raises(NotAuthorized, match=r"create Note 'n4' by 'ann': not this one"):
+        await branches.merge("s/main", "s/exp", resources=watch.resources)
+    assert (await place.load("s")).snapshot()["n1"]["text"] == "one"
+    watch = Watch()
+    assert await branches.merge("s/main", "s/exp", resources=watch.resources) is not None
+    assert sorted(watch.asked) == sorted(WRITTEN)
+    assert watch.data["n1"] == (Note(text="one"), Note(text="one more"))
+    assert watch.data["n2"] == (Note(text="two"), None)
+    assert (await place.load("s")).get("n4") is not None
+
+
+async def test_a_merge_of_contexts_is_asked_about_and_refused_as_a_whole() -> None:
+    ours = Context()
+    ours.create(Note(text="one"), id="n1")
+    theirs = ours.branch()
+    theirs.update("n1", Note(text="other"))
+    theirs.create(Note(text="new"), id="n2")
+    watch, before = Watch("n2"), ours.snapshot()
+    ours.resources.set("authorizer", watch)
+    ours.resources.set("principal", "ann")
+    for merge in (ours.merge, ours.merge_from):
+        with pytest.raises(NotAuthorized):
+            merge(theirs)
+        assert ours.snapshot() == before
+    assert ("update", "n1") in watch.asked
+    ours.resources.set("authorizer", None)
+    ours.resources.set("guardrails", lambda access: "no" if access.artifact_id == "n1" else None)
+    with pytest.raises(GuardrailViolation, match="update Note 'n1'"):
+        ours.merge(theirs)
+
+
+async def test_a_revert_an_undo_and_a_redo_are_asked_about(place: Place) -> None:
+    branches = await forked(place)
+    back = [("update", "n1"), ("create", "n2"), ("delete", "n4"), ("unlink", "n3")]
+    watch = Watch("n2")
+    with pytest.raises(NotAuthorized, match=r"create Note 'n2'"):
+        await branches.revert("s/exp", "s/exp", resources=watch.resources)
+    with pytest.raises(NotAuthorized, match=r"create Note 'n2'"):
+        await branches.undo("s", "exp", resources=watch.resources)
+    assert (await place.load("s", "exp")).get("n2") is None
+
+    watch = Watch()
+    await branches.undo("s", "exp", resources=watch.resources)
+    assert sorted(watch.asked) == sorted(back)
+    assert watch.data["n1"] == (Note(text="one more"), Note(text="one"))
+    watch = Watch("n4")
+    with pytest.raises(NotAuthorized, match=r"create Note 'n4'"):
+        await branches.redo("s", "exp", resources=watch.resources)
+    watch = Watch()
+    await branches.redo("s", "exp", resources=watch.resources)
+    assert sorted(watch.asked) == sorted(WRITTEN)
+    watch = Watch()
+    assert await branches.revert("s/exp", "s/exp", resources=watch.resources) is not None
+    assert sorted(watch.asked) == sorted(back)
+
+
+async def test_without_guards_nobody_is_asked_and_no_class_is_needed(place: Place) -> None:
+    branches = await forked(place)
+    await branches.undo("s", "exp")
+    await branches.redo("s", "exp")
+    assert await branches.merge("s/main", "s/exp") is not None

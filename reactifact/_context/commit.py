@@ -443,6 +443,7 @@ def merge(
         return shown
     if shown.details:
         raise conflict(list(shown.details), f"branch {theirs.line.branch!r}")
+    merging.check_plan(planned, ours.working, ours.resources, ours.principal)
     _apply(ours, theirs, planned, message, emit_events=emit_events)
     return None
 
@@ -450,6 +451,7 @@ def merge(
 def merge_from(ours: Committer, theirs: Committer) -> None:
     """Take what ours has not or has in a lower version, and unite the relations."""
     planned = merging.prepare(ours.line, theirs.line, None, three_way=False)
+    merging.check_plan(planned, ours.working, ours.resources, ours.principal)
     _apply(ours, theirs, planned, f"Merge from {theirs.line.branch}", emit_events=False)
 
 

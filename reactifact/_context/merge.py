@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+from pydantic import BaseModel
+
 from .._store._backends.kv import MemoryBackend
 from .._store._history.adoption.tree import roots_at
 from .._store._history.listings import settle_listings
@@ -23,15 +25,17 @@ from .._store._history.merge import (
 from .._store.branch import Branch
 from .._store.commits import make_commit, read_record
 from .._store.graph import merge_bases
-from .._store.layout import Meta, Roots
+from .._store.layout import Meta, Roots, decode_edges
 from .._store.object_db import Objects, Staging, Tree
 from .._store.objects import TREE_MODE, CommitObject, GitObject, Oid
 from .._store.state import Origin, State, Stored
+from .._store.trees import compare
 from ..artifacts import ACTION_TYPE
 from ..commit import Write
 from ..errors import MissingObject
 from ..events import EventType
 from ..merging import Combiner, MergeConflict, Policy, settle
+from ..resources import RuntimeResources
 from .working_copy import WorkingCopy
 
 __all__ = ["Merge", "MergeConflict", "Union", "copy_history", "join_ledgers", "prepare"]
@@ -241,6 +245,69 @@ def join_ledgers(ours: Branch, theirs: Branch) -> list[str]:
     if one is other or (one.ref == other.ref and ours.database is theirs.database):
         return []
     return ours.take_ledger(other)
+
+
+# -- asking the guard rails --
+
+
+def check_plan(merge: Merge, working: WorkingCopy, resources: RuntimeResources, author: str) -> None:
+    """Ask the guard rails about each thing that a merge is to write, before anything of it is.
+
+    Raises `NotAuthorized`, `GuardrailViolation`, and `TypeNotFoundError` for data that they cannot be shown.
+    """
+    if not resources.guards_access:
+        return
+    plan, state = merge.plan, working.state
+
+    def data(stored: Stored | None) -> BaseModel | None:
+        if stored is None:
+            return None
+        return working.version_data(stored.meta, merge.objects.read(stored.meta.payload).data)
+
+    written = [(state.stored(one.meta.id), one) for one in plan.adopt]
+    written += [(one.ours.stored, one.result.stored) for one in plan.combine if one.result.stored is not None]
+    for current, new in written:
+        verb = "create" if current is None else "update"
+        resources.check(verb, new.meta.id, data(new), data(current), author)
+    for artifact_id in plan.delete:
+        resources.check("delete", artifact_id, None, data(state.stored(artifact_id)), author)
+    for verb, links in (("link", plan.link), ("unlink", plan.unlink)):
+        for source, _, _ in links:
+            resources.check(verb, source, None, data(state.stored(source)), author)
+
+
+def check_step(
+    working: WorkingCopy, before: Roots, after: Roots, resources: RuntimeResources, author: str
+) -> None:
+    """Ask the guard rails about going from one state of a branch to another. Raises as `check_plan` does."""
+    if not resources.guards_access:
+        return
+    objects = working.state.objects
+
+    def read(oid: Oid | None) -> tuple[Meta | None, BaseModel | None]:
+        if oid is None:
+            return None, None
+        meta = Meta.decode(objects.read(oid).data)
+        return meta, working.version_data(meta, objects.read(meta.payload).data)
+
+    for _, left, right in compare(objects, before.meta, after.meta):
+        (old, current), (new, data) = read(left), read(right)
+        if new is None and old is not None:
+            resources.check("delete", old.id, None, current, author)
+        elif new is not None and (old is None or old.payload != new.payload):
+            resources.check("create" if old is None else "update", new.id, data, current, author)
+    for _, left, right in compare(objects, before.relations, after.relations):
+        was, now = _links(objects, left), _links(objects, right)
+        for verb, links in (("link", now - was), ("unlink", was - now)):
+            for source, _, _ in sorted(links):
+                resources.check(verb, source, None, None, author)
+
+
+def _links(objects: Objects, oid: Oid | None) -> set[tuple[str, str, str]]:
+    if oid is None:
+        return set()
+    source, edges = decode_edges(objects.read(oid).data)
+    return {(source, edge.relation, edge.target) for edge in edges}
 
 
 # -- applying what a merge planned to the working state of a context --

@@ -330,9 +330,9 @@ class Reading:
         self.is_tracking = False
         self._live.clear()
 
-    def version_data(self, meta: Meta) -> BaseModel:
-        """Return the model of any version, as it was written."""
-        return self._decode(meta, self.state.payload(meta))
+    def version_data(self, meta: Meta, payload: bytes | None = None) -> BaseModel:
+        """Return the model of any version, as it was written; `payload` where that stands elsewhere."""
+        return self._decode(meta, self.state.payload(meta) if payload is None else payload)
 
     def renew_all(self) -> None:
         """Let all live objects show what the state holds now."""

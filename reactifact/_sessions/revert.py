@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from .._context.commit import Committer
 from .._context.context import Context
-from .._context.merge import prepare_revert
+from .._context.merge import check_plan, prepare_revert
 from .._context.push import publish, run_lock
 from .._store._history.log import Entry, entry, find_point
 from .._store.commits import CommitRecord, read_roots
@@ -72,6 +72,7 @@ def _apply(
         raise conflict(list(shown.details), f"the revert of {undone[-1][0][:12]}")
     if planned.plan.is_empty:
         return
+    check_plan(planned, commits.working, commits.resources, commits.principal)
     planned.stage_combined(line)
     then = State(Staging(line.objects), roots, 0, Indexes())
     changes = [record.change for _, record in undone if record is not None]

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from .._context.context import Context
+from .._context.merge import check_step
 from .._context.rebase import write_adopted
 from .._context.reset import go_back
 from .._store._history.adoption.tree import roots_at
@@ -26,14 +27,18 @@ from .._store.objects import TREE_MODE, GitObject, Oid, tag_target
 from .._store.protocol import RefUpdate
 from ..clock import SystemClock
 from ..errors import MissingObject, StoreError, UnknownRevision
+from ..resources import RuntimeResources
 
 
-def undo_last(database: Database, session: str, branch: str = MAIN) -> str:
+def undo_last(
+    database: Database, session: str, branch: str = MAIN, resources: RuntimeResources | None = None
+) -> str:
     """Undo what was done last to a branch, in the store, and return what that was.
 
     A turn, merge or edit is dropped with all it committed; direct changes that it did not touch stay,
     and the queue is again what it was before. A checkout is undone where the branch has not moved since,
-    a compaction for each branch that has not. Runs under the branch's run lock. Raises `UnknownRevision`
+    a compaction for each branch that has not. Runs under the branch's run lock. The guard rails of
+    `resources` are asked about what the branch holds then instead. Raises `UnknownRevision`
     for a branch that does not exist, `StoreError` when there is nothing to undo, `ProtectedBranch`,
     `SessionBusy`, `StaleSession`.
     """
@@ -42,15 +47,17 @@ def undo_last(database: Database, session: str, branch: str = MAIN) -> str:
         last = next((operation for operation in done if operation.kind != "undo"), None)
         if last is None:
             _refuse_over_checkout(database, line)
-            return _undo_versions(line)
+            return _undo_versions(line, resources)
         note = Operation("undo", SystemClock().now().isoformat(), last.text, {}, {}, last.to_dict())
-        count = _go_to_before(line, last, note)
+        count = _go_to_before(line, last, note, resources)
         if last.kind == "compaction":
             return f"the compaction of {count} ref{'s' * (count != 1)}"
         return last.text
 
 
-def redo_last(database: Database, session: str, branch: str = MAIN) -> str:
+def redo_last(
+    database: Database, session: str, branch: str = MAIN, resources: RuntimeResources | None = None
+) -> str:
     """Take back the last undo of a branch that has not moved since; return what is done again.
 
     Every ref that the undo moved, and that has not moved since, stands where it stood before. Runs as
@@ -63,7 +70,8 @@ def redo_last(database: Database, session: str, branch: str = MAIN) -> str:
                 f"branch {branch!r} of session {session!r} has nothing to redo: an undo can be taken back "
                 f"until the branch moves on"
             )
-        _go_to_before(line, last, None if last.undone is None else Operation(**last.undone))
+        then = None if last.undone is None else Operation(**last.undone)
+        _go_to_before(line, last, then, resources)
         return last.text
 
 
@@ -126,7 +134,7 @@ def _refuse_over_checkout(database: Database, line: Branch) -> None:
 # -- turns, merges, edits ------------------------------------------------------------------------
 
 
-def _undo_versions(line: Branch) -> str:
+def _undo_versions(line: Branch, resources: RuntimeResources | None) -> str:
     last = _last_versions(line)
     if not last:
         where = f"; it was compacted at version {line.baseline}" if line.baseline else ""
@@ -134,8 +142,11 @@ def _undo_versions(line: Branch) -> str:
     newest, oldest = last[0], last[-1]
     what = _phrase(newest, len(last))
     queue = _queue_before(line, oldest)
-    context = Context.over(line)
+    context = Context.over(line, resources)
+    before = line.state.roots
     go_back(context.commits, oldest.version - 1, f"reactifact: undo {what}", newest.run_id)
+    commits = context.commits
+    check_step(commits.working, before, commits.line.state.roots, commits.resources, commits.principal)
     context.commits.restart_queue(queue)
     context.commits.hold([])
     context.commits.note_queue()
@@ -184,7 +195,9 @@ def _phrase(newest: CommitRecord, count: int) -> str:
 # -- what stands in the log ----------------------------------------------------------------------
 
 
-def _go_to_before(line: Branch, last: Operation, then: Operation | None) -> int:
+def _go_to_before(
+    line: Branch, last: Operation, then: Operation | None, resources: RuntimeResources | None
+) -> int:
     """Bring the refs that an operation moved back, and take it out of the log; return their number.
 
     Refs that have moved since stay where they are. `then` is added to the log; of an undo, what it moved.
@@ -201,6 +214,11 @@ def _go_to_before(line: Branch, last: Operation, then: Operation | None) -> int:
     what = f"{verb} the {last.kind} of"
     require_free(database, what, {name: oid for name, oid in branches.items() if oid})
     objects = _dropped_objects(database, back, f"{last.text} cannot be {_done(verb)}")
+    commits = Context.over(line, resources).commits
+    for move in back:
+        if move.name in branches and move.expected and move.new:
+            here, there = (roots_at(line.objects, oid) for oid in (move.expected, move.new))
+            check_step(commits.working, here, there, commits.resources, commits.principal)
     if then is not None and then.kind == "undo":
         before = {move.name: move.expected for move in back if move.expected}
         then = replace(then, before=before, after={move.name: move.new for move in back if move.new})
