@@ -197,6 +197,8 @@ class SessionStore:
             lock = run_lock(Branch.named(self.database, session_id, branch), clock, wait)
             await lock.acquire()
         try:
+            if not self.database.has_finished_erasures:
+                await in_thread(stores.finish_erasures, self.database)
             context = await in_thread(rebase.opened, self.database, session_id, branch, resources)
             loaded = context is not None
             if context is None and branch != MAIN:

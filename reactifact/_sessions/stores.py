@@ -36,7 +36,7 @@ from .._store.protocol import (
 )
 from ..clock import SystemClock
 from ..errors import Contention, NotAStore, StaleSession, StoreError
-from ..threads import in_thread
+from ..threads import in_thread, is_on_loop
 
 # -- which store a path, a DSN or a backend means --
 
@@ -72,11 +72,16 @@ def open_database(
     if isinstance(store, Database):
         return store
     if isinstance(store, ObjectBackend):
-        return _finished(Database(store))
+        database = Database(store)
+        if store.is_local or not is_on_loop():
+            finish_erasures(database)
+        return database
     if isinstance(store, KVBackend):
         from .._store._backends.document import DocumentBackend
 
-        return Database(DocumentBackend(store))
+        database = Database(DocumentBackend(store))
+        database.has_finished_erasures = True  # to ask would read all sessions; the next erasure does
+        return database
     if not isinstance(store, str | os.PathLike):
         hint = "; give its `database`" if isinstance(getattr(store, "database", None), Database) else ""
         given = type(store).__name__
@@ -85,16 +90,20 @@ def open_database(
     if not path:
         raise NotAStore("an empty text does not name a store: give a path or a DSN")
     database = Database(_kind_of(path)(path, durability=durability, create=create, read_only=read_only))
-    return database if read_only else _finished(database)
+    database.has_finished_erasures = read_only
+    finish_erasures(database)
+    return database
 
 
-def _finished(database: Database) -> Database:
-    """Return a database in which no erasure is left half done by somebody who was killed over it."""
+def finish_erasures(database: Database) -> None:
+    """Finish what somebody who was killed over it has left of an erasure; asked once. Blocks."""
+    if database.has_finished_erasures:
+        return
+    database.has_finished_erasures = True
     if scan_refs(database.backend, ERASING).refs:
         from .erasing.erase import finish
 
         finish(database)
-    return database
 
 
 def _kind_of(path: StoreLike) -> Any:

@@ -203,6 +203,8 @@ class Database:
         self._lines = backend if isinstance(backend, ReadsLines) else None
         self.protection = Protection()
         self.made = Derived()
+        self.has_finished_erasures = False
+        """Whether the store was asked for erasures that were killed; see `_sessions/stores`."""
         self.loop_reads = 0
         """How many single objects were read from the backend while an event loop waited."""
         self._maintain_every: int | None = 100

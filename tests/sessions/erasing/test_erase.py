@@ -25,8 +25,11 @@ from reactifact import (
     create_agent,
     produce,
 )
-from reactifact._store._history.tombstones import Tombstone, read_stones
+from reactifact._store._history.tombstones import ERASING, Tombstone, read_stones
+from reactifact._store.objects import GitObject, object_id
+from reactifact._store.protocol import RefUpdate
 from reactifact.branching import BranchStore
+from reactifact.checkpoints import InMemoryKVBackend
 from reactifact.erasure import Personal
 from reactifact.errors import (
     ErasureRefused,
@@ -376,3 +379,42 @@ async def test_erasing_twice_adds_to_the_tombstones(where: Any) -> None:
     kinds = [one.reason for one in await stones(store, "s")]
     assert kinds == ["", "", "", "another", "another", "another"]
     await verified(SessionStore(where), "s")
+
+
+class Far(InMemoryKVBackend):
+    """A store that can only be waited for in a worker thread."""
+
+    @property
+    def is_local(self) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("backend", [InMemoryKVBackend, Far])
+async def test_opening_finishes_what_a_killed_erasure_left_to_be_removed(
+    backend: type[InMemoryKVBackend],
+) -> None:
+    where = backend()
+    store = SessionStore(where)
+    async with store.edit("s") as context:
+        context.create(Note(text="kept"), id="note:1")
+    marker, lost = (GitObject("blob", data) for data in (b'{"phase": "collecting"}', SECRET.encode()))
+    ids = {object_id(item.kind, item.data): item for item in (marker, lost)}
+    where.write(ids, [RefUpdate(f"{ERASING}s", None, object_id(marker.kind, marker.data))])
+    assert holding(where, SECRET)
+    session = await SessionStore(where).open("s")
+    assert session.context.get("note:1") is not None
+    assert holding(where, SECRET) == []
+    assert where.refs(ERASING) == {}
+
+
+async def test_an_erasure_that_somebody_is_at_is_left_to_them() -> None:
+    where = InMemoryKVBackend()
+    await filled(where)
+    marker = GitObject("blob", b'{"phase": "collecting"}')
+    oid = object_id(marker.kind, marker.data)
+    where.write({oid: marker}, [RefUpdate(f"{ERASING}s", None, oid)])
+    with where.lock("erase"):
+        await SessionStore(where).open("s")
+        assert where.refs(ERASING)
+    await SessionStore(where).open("s")
+    assert not where.refs(ERASING)
