@@ -115,6 +115,7 @@ def test_a_conflict_is_exit_code_1_and_a_policy_settles_it(run: Run, place: Path
     before = git(place, "rev-parse", "user-1/main")
     refused = run("merge", "user-1", "plan b")
     assert (refused.code, "o1" in refused.err) == (1, True)
+    assert "--policy ours or theirs" in refused.err
     told = run("merge", "user-1", "plan b", "--json")
     assert (told.code, told.json["commit"], len(told.json["conflicts"])) == (1, None, 1)
     assert git(place, "rev-parse", "user-1/main") == before

@@ -38,6 +38,7 @@ from ..common import (
     say_error,
     short,
     store_argument,
+    to_stderr,
     without_password,
 )
 
@@ -243,6 +244,7 @@ def merge(
             nothing = dict.fromkeys(("into", "commit", "version", "preview"))
             print_json({**nothing, "conflicts": error.conflicts})
         say_error(error)
+        to_stderr("With this verb: --policy ours or theirs, or merge functions by --models")
         click_context.exit(CONFLICT)
     found: MergePreview | None = done.pop("preview")
     if as_json:
