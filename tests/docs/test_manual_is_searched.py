@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib.util
 import re
 from pathlib import Path
+from pkgutil import iter_modules
 from types import ModuleType
 
 import pytest
 
 import reactifact
+import reactifact.integrations
 from reactifact import recipes
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -89,6 +91,17 @@ def test_every_public_name_is_listed(script: ModuleType) -> None:
     errors = set(re.findall(r"`(\w+)`:", PAGES["errors.md"]))
     assert len(names) > 150
     assert names - listed - errors == set()
+
+
+def test_every_public_module_has_its_docstrings_in_the_reference() -> None:
+    pages = "".join(text for name, text in PAGES.items() if name.startswith("reference/"))
+    shown = set(re.findall(r"^::: ([\w.]+)$", pages, re.MULTILINE))
+    folders = (reactifact, reactifact.integrations)
+    modules = {f"{one.__name__}.{found.name}" for one in folders for found in iter_modules(one.__path__)}
+    public = {name for name in modules if "._" not in name}
+    shared = {"integrations.calls", "integrations.conversation"}  # by two adapters
+    other = {"cli", "errors", "integrations", "ui"} | shared  # the first four have pages of their own
+    assert public - {f"reactifact.{name}" for name in other} == shown
 
 
 def test_every_page_is_reached_from_the_navigation() -> None:
