@@ -75,7 +75,8 @@ def errors_tree() -> str:
     def add(kind: type, depth: int) -> None:
         meaning = (kind.__doc__ or "").strip().split("\n\n")[0].replace("\n    ", " ")
         lines.append(f"{'    ' * depth}- `{kind.__name__}`: {meaning}")
-        for below in sorted(kind.__subclasses__(), key=lambda one: one.__name__):
+        subclasses: list[type] = kind.__subclasses__()
+        for below in sorted(subclasses, key=lambda one: one.__name__):
             if below in found:
                 add(below, depth + 1)
 
