@@ -9,6 +9,8 @@ import json
 import re
 import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -28,6 +30,20 @@ def install_command(extra: str) -> str:
     if origin is not None:
         return pip + _requirement(origin, extra)
     return pip + " ".join(shlex.quote(one) for one in _requirements(found, extra))
+
+
+@contextmanager
+def needing(extra: str) -> Iterator[None]:
+    """Import what an extra brings, inside of the block; what is missing is an error that says how to get it.
+
+    Raises `ImportError`.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"{error.name} is not installed, which the extra `{extra}` brings: run {install_command(extra)}"
+        ) from error
 
 
 def _checkout() -> Path:

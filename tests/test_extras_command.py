@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import shlex
+import sys
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
@@ -73,3 +75,23 @@ def test_from_a_source_folder_that_is_not_installed(monkeypatch: pytest.MonkeyPa
 def test_every_extra_of_this_package_is_named() -> None:
     for extra in ("ui", "pg"):
         assert extra in _extras.install_command(extra) or "psycopg" in _extras.install_command(extra)
+
+
+@pytest.mark.parametrize(
+    ("module", "missing", "extra"),
+    [
+        ("langgraph", "langgraph.checkpoint.base", "langgraph"),
+        ("pydantic_ai", "pydantic_ai", "pydantic-ai"),
+        ("openai_agents", "agents", "openai-agents"),
+    ],
+)
+def test_an_adapter_without_its_library_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, module: str, missing: str, extra: str
+) -> None:
+    name = f"reactifact.integrations.{module}"
+    for loaded in [one for one in sys.modules if one == name or one.startswith(f"{name}.")]:
+        monkeypatch.delitem(sys.modules, loaded)
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(ImportError, match=f"extra `{extra}` brings: run ") as failed:
+        importlib.import_module(name)
+    assert _extras.install_command(extra) in str(failed.value)

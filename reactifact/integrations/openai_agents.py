@@ -11,33 +11,36 @@ from collections.abc import AsyncIterator, Collection
 from dataclasses import replace
 from typing import Any
 
-from agents import (
-    Agent,
-    AgentOutputSchemaBase,
-    FunctionTool,
-    Handoff,
-    Model,
-    ModelProvider,
-    ModelResponse,
-    ModelSettings,
-    ModelTracing,
-    RunConfig,
-    Runner,
-    RunResult,
-    Tool,
-    TResponseInputItem,
-    Usage,
-)
-from agents.items import TResponseOutputItem, TResponseStreamEvent
-from agents.memory import SessionSettings
 from pydantic import TypeAdapter
 
+from .._extras import needing
 from ..context import Context
 from ..produce import ProduceCall
 from ..providers import LLMResponse
 from ..session import Session
 from .calls import AgentCalls, RecordingRefused, recorder, tool_dispatcher
 from .conversation import Conversation
+
+with needing("openai-agents"):
+    from agents import (
+        Agent,
+        AgentOutputSchemaBase,
+        FunctionTool,
+        Handoff,
+        Model,
+        ModelProvider,
+        ModelResponse,
+        ModelSettings,
+        ModelTracing,
+        RunConfig,
+        Runner,
+        RunResult,
+        Tool,
+        TResponseInputItem,
+        Usage,
+    )
+    from agents.items import TResponseOutputItem, TResponseStreamEvent
+    from agents.memory import SessionSettings
 
 __all__ = ["ConversationSession", "recorder", "run_agent", "tool_dispatcher"]
 

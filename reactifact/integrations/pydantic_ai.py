@@ -13,19 +13,22 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, TypeAdapter
-from pydantic_ai import Agent, AgentRunResult, RunContext
-from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelResponse
-from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse, infer_model
-from pydantic_ai.models.wrapper import WrapperModel
-from pydantic_ai.settings import ModelSettings
-from pydantic_ai.toolsets import CombinedToolset, ToolsetTool, WrapperToolset
 
+from .._extras import needing
 from ..context import Context
 from ..interrupt import PendingAction
 from ..produce import Produce, ProduceCall, produce
 from ..providers import LLMResponse
 from .calls import AgentCalls, RecordingRefused, recorder, tool_dispatcher
 from .conversation import Conversation
+
+with needing("pydantic-ai"):
+    from pydantic_ai import Agent, AgentRunResult, RunContext
+    from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelResponse
+    from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse, infer_model
+    from pydantic_ai.models.wrapper import WrapperModel
+    from pydantic_ai.settings import ModelSettings
+    from pydantic_ai.toolsets import CombinedToolset, ToolsetTool, WrapperToolset
 
 __all__ = ["MessageHistory", "agent_produce", "recorder", "run_agent", "tool_dispatcher"]
 

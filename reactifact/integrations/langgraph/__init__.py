@@ -5,6 +5,9 @@ Needs the extra `langgraph`. `docs/langgraph.md` says what stands where.
 
 from __future__ import annotations
 
-from .saver import ReactifactSaver
+from ..._extras import needing
+
+with needing("langgraph"):
+    from .saver import ReactifactSaver
 
 __all__ = ["ReactifactSaver"]
