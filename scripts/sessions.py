@@ -55,7 +55,44 @@ async def main():
 
 anyio.run(main)
 """
-PLACES = {"parked": PARKED}
+REFUSED = """
+import subprocess
+from pathlib import Path
+from typing import ClassVar
+
+import anyio
+from pydantic import BaseModel
+from reactifact import ProduceCall, SessionStore, step
+
+
+class Order(BaseModel):
+    TYPE_ID: ClassVar[str] = "shop.Order"
+    item: str
+    price: int
+
+
+@step(consumes=Order, produces=Order)
+async def look(call: ProduceCall[Order]) -> None:
+    pass
+
+
+async def main():
+    store = SessionStore("state.git")
+    async with store.edit("shop", message="Take an order") as context:
+        context.create(Order(item="tea", price=5), id="order:42")
+    await store.aclose()
+
+
+if __name__ == "__main__":
+    anyio.run(main)
+    git = ["git", "-c", "user.name=ann", "-c", "user.email=ann@example.com"]
+    subprocess.run([*git, "clone", "-q", "--branch", "shop/main", "state.git", "work"], check=True)
+    (path,) = Path("work/artifacts").rglob("order%3A42.json")
+    path.write_text(path.read_text().replace("5", '"five"'))
+    subprocess.run([*git, "-C", "work", "commit", "-qam", "Correct the price"], check=True)
+    subprocess.run([*git, "-C", "work", "push", "-q"], check=True)
+"""
+PLACES = {"parked": PARKED, "refused": REFUSED}
 """Programs that fill a folder, by name."""
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +16,13 @@ from support import git
 from reactifact import SessionStore
 
 MODULE = """
+from typing import ClassVar
 from pydantic import BaseModel
 from reactifact import PendingAction, ProduceCall, Runtime, step
 
 
 class Cup(BaseModel):
+    TYPE_ID: ClassVar[str] = f"{__name__}/cup"
     size: int
 
 
@@ -135,3 +141,25 @@ def test_an_error_of_an_agent_leaves_as_it_was_raised(run: Any, place: Path, mod
     with pytest.raises(OverflowError):  # the event waits for it still
         run("run", place, f"{module}:spill", "s")
     assert run("sessions", place, "--json").json["sessions"][0]["version"] == 0
+
+
+def test_what_a_person_pushed_is_read_with_the_models_of_the_module(
+    run: Any, place: Path, module: str, tmp_path: Path
+) -> None:
+    begin(run, place, module, 1)
+    git(tmp_path, "clone", "-q", "--branch", "s/main", str(place), "work")
+    (path,) = (tmp_path / "work" / "artifacts").rglob("cup.json")
+    path.write_text('{"size": 4}', encoding="utf-8")
+    git(tmp_path / "work", "commit", "-qam", "A larger cup")
+    git(tmp_path / "work", "push", "-q")
+    # a process of its own, in which nobody has imported the module before
+    done = subprocess.run(
+        [sys.executable, "-m", "reactifact", "run", str(place), f"{module}:agents", "s", "--json"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["pending"] == 1  # it grew to 5, and a mail is planned

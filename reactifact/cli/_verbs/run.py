@@ -16,7 +16,16 @@ from ...errors import ReactifactError
 from ...runtime import Runtime
 from ...session import Session, SessionStore
 from .._shared.completion import complete_session
-from ..common import counted, json_option, line, load_agents, load_attribute, print_json, store_argument
+from ..common import (
+    counted,
+    find_models,
+    json_option,
+    line,
+    load_agents,
+    load_attribute,
+    print_json,
+    store_argument,
+)
 
 
 @click.command(short_help="Run the agents of a module on a session.")
@@ -49,6 +58,7 @@ def run(
     \b
     --json: {what, session, runs, outcome, version, pending}
     """
+    find_models([app.partition(":")[0]])  # before the session is opened, which reads what git wrote
     budget = Budget(max_runs=max_runs, max_seconds=max_seconds)
 
     async def work(database: Database) -> dict[str, Any]:
