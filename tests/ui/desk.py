@@ -24,6 +24,7 @@ from reactifact import (
     step,
 )
 from reactifact.branching import BranchStore
+from reactifact.checkpoints import InMemoryKVBackend
 from reactifact.clock import SystemClock
 from reactifact.interrupt import PendingQuestion, TypedQuestion
 from reactifact.providers import FakeLLM, LLMRequest, Message
@@ -404,6 +405,28 @@ async def write_hostile(call: ProduceCall) -> None:
     await llm.complete(LLMRequest([Message.user(HOSTILE)]))
     call.effects.upsert(Note(texts={HOSTILE: [HOSTILE, {HOSTILE: HOSTILE}]}), id=f"note {HOSTILE}")
     call.effects.act(HOSTILE, key=HOSTILE, payload={HOSTILE: HOSTILE}, ordering_key=HOSTILE)
+
+
+@step(consumes=Order, produces=PendingAction)
+async def ship(call: ProduceCall[Order]) -> None:
+    payload = {"to": call.trigger.data.customer}
+    call.effects.act("label", key="label", payload=payload)
+    call.effects.act("reminder", key="reminder", payload=payload, not_before=NOW + timedelta(hours=20))
+
+
+def parked() -> Any:
+    """Return a store in which one action is parked, and one waits for its time."""
+    backend = InMemoryKVBackend()
+
+    async def make() -> None:
+        store, resources = SessionStore(backend), resources_of()
+        async with await store.open(SESSION, resources) as session:
+            session.context.create(Order(customer="tomek@example.com", cents=100), id="order:1")
+            await Runtime(session.context, agents=[ship], session=session).arun()
+        await store.relay(Post("tomek@example.com"), max_attempts=1, once=True, resources=resources)
+
+    anyio.run(make)
+    return backend
 
 
 def filled(backend: Any, turns: int, **options: Any) -> Any:

@@ -37,9 +37,11 @@ from reactifact.ui.serve import listening
 DOCS = Path(__file__).parents[2] / "docs"
 S = f"s={quote_plus(SESSION)}"
 TOKEN = Token("a token of this test")
+FORM = f"/questions?s={REFUNDS}"
 PAGES = {
     "sessions": "/",
     "history": f"/session?{S}",
+    "two points": f"/diff?{S}&new=main",
     "commit": f"/commit?{S}",
     "difference": f"/diff?{S}&old=v1&new=v2",
     "artifacts": f"/artifacts?{S}&type=desk.Reply",
@@ -290,9 +292,13 @@ def test_hostile_names_do_nothing(browser: Browser, owner: Enter) -> None:
         found.close()
 
 
-def test_the_keyboard_reaches_everything_and_shows_where_it_is(browser: Browser, served: Served) -> None:
+@pytest.mark.parametrize("path", [*map(PAGES.__getitem__, ("artifact", "compare", "outbox")), FORM])
+def test_the_keyboard_reaches_everything_and_shows_where_it_is(
+    browser: Browser, served: Served, owner: Enter, path: str
+) -> None:
     look_as(browser, 1600, "light")
-    go(browser, served.address + PAGES["outbox"])
+    owner(served)
+    go(browser, served.address + path)
     browser.find_element(By.TAG_NAME, "body").send_keys(Keys.TAB)
     skip = browser.switch_to.active_element
     assert skip.text == "Skip to the content"
@@ -302,10 +308,11 @@ def test_the_keyboard_reaches_everything_and_shows_where_it_is(browser: Browser,
     wanted = {
         one.get_attribute("outerHTML")
         for one in browser.find_elements(
-            By.CSS_SELECTOR, "a[href], button, input:not([type=hidden]), summary"
+            By.CSS_SELECTOR,
+            "a[href], button, input:not([type=hidden], [type=radio]), select, textarea, summary",
         )
     }
-    go(browser, served.address + PAGES["outbox"])
+    go(browser, served.address + path)
     seen = set()
     for _ in range(len(wanted) + 20):
         browser.switch_to.active_element.send_keys(Keys.TAB)
@@ -382,9 +389,6 @@ def test_retry_and_answer_with_the_token(browser: Browser) -> None:
     finally:
         browser.delete_all_cookies()
         found.close()
-
-
-FORM = f"/questions?s={REFUNDS}"
 
 
 def field(browser: Browser, label: str) -> Any:

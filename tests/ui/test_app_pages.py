@@ -9,14 +9,17 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote_plus, urlsplit
 
+import anyio
 import pytest
-from desk import HOSTILE, LONG, RESEARCH, SESSION, filled
+from desk import HOSTILE, LONG, NOW, RESEARCH, SESSION, filled, parked
 from reading import Client, Reader, read
 from starlette.testclient import TestClient
 from support import git
 
+from reactifact import SessionStore
 from reactifact._sessions.stores import open_database
 from reactifact.errors import StoreError
+from reactifact.outbox import actions
 from reactifact.ui.app import PAGES, Token, application
 
 TOKEN = Token("a token of this test")
@@ -176,16 +179,65 @@ def test_an_action_is_shown_with_its_delivery(client: Client, desk_store: Any) -
     assert "\\u001b[31m" in failed
 
 
+def ages(store: Any) -> list[str]:
+    """Return how long ago what is not delivered was planned, by the times that are stored."""
+
+    async def load() -> Any:
+        return await SessionStore(store).load_session(SESSION)
+
+    context = anyio.run(load)
+    waiting = [*actions(context, "pending"), *actions(context, "failed")]
+    seconds = [int((NOW - action.created_at).total_seconds()) for action in waiting]
+    return sorted(f"{whole // 60} min {whole % 60} s" for whole in seconds)
+
+
 def test_the_board(client: Client, desk_store: Any) -> None:
     browser = client(desk_store)
     found = page(browser, f"/outbox?{S}")
     for text in ("Waiting 1", "Failed 1", "1 attempt", "451 mailbox"):
         assert text in found.text
-    assert re.search(r"planned \d+ min \d+ s ago", found.text)
+    assert sorted(re.findall(r"planned (.*?) ago", found.text)) == ages(desk_store)
     assert found.all("form") == []  # nothing may be written
     older = page(browser, found.link("/outbox", "ledger="))
     assert "ticket:3" in older.text
     assert "Older deliveries" not in older.text
+
+
+def test_the_board_tells_what_is_parked_and_what_waits_for_its_time(client: Client) -> None:
+    store = parked()
+    browser = client(store, TOKEN)
+    browser.get("/", params={"token": TOKEN.token})
+    found = page(browser, f"/outbox?{S}")
+    waiting, failed = found.text.index("Waiting 1"), found.text.index("Failed 0")
+    stuck = found.text.index("Parked 1")
+    assert waiting < found.text.index("in 20 h 0 min not before 2026-03-03 05:30:00") < failed < stuck
+    assert stuck < found.text.index("451 mailbox of tomek@example.com is full")
+    (form,) = found.all("form")  # what waits for its time has none
+    assert "label" in str(form["action"])
+    assert "1 parked" in page(browser, "/").text
+    after = read(browser.post(str(form["action"]), data={"secret": TOKEN.form_secret}).text)
+    assert "Waiting 2" in after.text
+    assert "Parked" not in after.text
+
+
+def test_any_two_points_are_asked_for_by_their_names(client: Client, desk_store: Any) -> None:
+    browser = client(desk_store)
+    asked = page(browser, page(browser, f"/session?{S}").link("/diff", "new=main"))
+    (form,) = asked.all("form")
+    (hidden,) = [one for one in asked.all("input") if one["type"] == "hidden"]
+    names = [one["name"] for one in asked.all("input") if one["type"] == "text"]
+    assert names == ["old", "new"]
+    for old, new in (
+        ("v1", "v2"),
+        ("friendlier", "main"),
+        ("before the sale", "refund trial"),
+        ("main~3", "main"),
+    ):
+        query = {"old": old, "new": new, str(hidden["name"]): hidden["value"]}
+        found = read(browser.get(str(form["action"]), params=query).text)
+        values = [one["value"] for one in found.all("input") if one["type"] == "text"]
+        assert values == [old, new]
+        assert "artifact" in found.text.partition("After")[2]
 
 
 def test_open_questions(client: Client, desk_store: Any) -> None:
@@ -320,6 +372,7 @@ def test_the_models_of_a_store_are_neither_needed_nor_imported(tmp_path: Path) -
     program = f"""
 import sys
 from starlette.testclient import TestClient
+from reactifact import SessionStore
 from reactifact._sessions.stores import open_database
 from reactifact.ui.app import application
 

@@ -12,7 +12,7 @@ from ..._store.commits import CommitRecord, operation_payload, read_queue, read_
 from ..._store.layout import Meta, Roots
 from ..._store.objects import Oid
 from ...errors import MissingObject
-from ..asked import Asked
+from ..asked import Asked, within
 from ..frame import Page, cause, chip, counted, empty, moment, pager, says, short
 from ..paging import differing
 from .fields import field_table
@@ -176,12 +176,17 @@ def _queue(asked: Asked, found: Entry) -> Child:
 
 
 def diff_page(asked: Asked) -> Page:
-    """Return what differs between two points: artifacts by field."""
+    """Return what differs between two points, artifacts by field, and the form that asks for them."""
+    trail = (("History", asked.url("/session")),)
+    if asked.text("old") is None or asked.text("new") is None:
+        asking: Child = [el("div", el("h1", "What changed"), class_="head"), _points(asked)]
+        return Page("Difference", asking, tab="/session", trail=trail)
     old, new = asked.point("old"), asked.point("new")
     before, after = asked.entry(old), asked.entry(new)
     cursor = asked.text("after")
     body = [
         el("div", el("h1", "What changed"), class_="head"),
+        _points(asked),
         el(
             "div",
             _point(asked, "Before", before),
@@ -192,8 +197,30 @@ def diff_page(asked: Asked) -> Page:
             asked, read_roots(asked.database, old), read_roots(asked.database, new), old, new, cursor, "/diff"
         ),
     ]
-    trail = (("History", asked.url("/session")),)
     return Page("Difference", body, tab="/session", trail=trail)
+
+
+def _points(asked: Asked) -> Html:
+    def point(name: str, label: str) -> Html:
+        given = asked.text(name) or ""
+        field = el("input", type="text", name=name, id=name, value=given, required=True, maxlength=400)
+        return el("p", el("label", label, for_=name), field)
+
+    return el(
+        "form",
+        within(s=asked.session, b=asked.text("b")),
+        point("old", "Before"),
+        point("new", "After"),
+        el("button", "Show", type="submit"),
+        el(
+            "p",
+            "Each is a commit, a version such as v3, a branch or a tag of this session.",
+            class_="muted small",
+        ),
+        action="/diff",
+        method="get",
+        class_="pair",
+    )
 
 
 def _point(asked: Asked, name: str, found: Entry) -> Html:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from ..._html.elements import Child, Html, el, lines
 from ..._store.commits import read_record
 from ..._store.objects import Oid
 from ...errors import MissingObject
 from ...outbox import ActionStatus, waiting_actions
 from ..asked import Asked, BadQuery
-from ..frame import Page, chip, counted, empty, moment, pager, short, span, status_chip
+from ..frame import Page, chip, counted, empty, moment, pager, short, span
 
 SHOWN = 50
 """Actions that wait, and that failed, on one page."""
@@ -20,8 +22,7 @@ PER_PAGE = 20
 def outbox_page(asked: Asked) -> Page:
     """Return the board. It costs what waits and one page of the ledger."""
     state = asked.state(asked.head.commit)
-    pending, refused, parked, simulated = waiting_actions(state, asked.ledger, asked.now)
-    failed = (*parked, *refused)  # what somebody has to see to comes first
+    pending, failed, parked, simulated = waiting_actions(state, asked.ledger, asked.now)
     cursor = asked.oid("ledger")
     tip = asked.ledger_tip if cursor is None else cursor
     records, older = _delivered(asked, tip)
@@ -42,12 +43,26 @@ def outbox_page(asked: Asked) -> Page:
                 [_action(asked, one) for one in pending[:SHOWN]],
                 "Nothing waits.",
             ),
-            _column(
-                "Failed",
-                "bad",
-                len(failed),
-                [_action(asked, one) for one in failed[:SHOWN]],
-                "Nothing failed.",
+            el(
+                "div",
+                _column(
+                    "Failed",
+                    "bad",
+                    len(failed),
+                    [_action(asked, one) for one in failed[:SHOWN]],
+                    "Nothing failed.",
+                ),
+                _column(
+                    "Parked",
+                    "bad",
+                    len(parked),
+                    [_action(asked, one) for one in parked[:SHOWN]],
+                    "",
+                    "They failed too often: nobody sends them before they are armed anew.",
+                )
+                if parked
+                else None,
+                class_="stack",
             ),
             el(
                 "section",
@@ -80,11 +95,14 @@ def _which(asked: Asked) -> Child:
     return el("nav", el("ul", links), class_="pills", aria_label="Branch")
 
 
-def _column(name: str, kind: str, count: int, items: list[Html], nothing: str) -> Html:
+def _column(
+    name: str, kind: str, count: int, items: list[Html], nothing: str, about: str | None = None
+) -> Html:
     left = count - len(items)
     return el(
         "section",
         el("h2", chip(name, kind), f" {count}", class_="column-head"),
+        el("p", about, class_="muted small") if about else None,
         el("ol", items, class_="stack") if items else empty(nothing),
         el("p", f"and {left} more", class_="muted") if left > 0 else None,
     )
@@ -101,11 +119,21 @@ def _action(asked: Asked, one: ActionStatus) -> Html:
             f" · in order of {one.ordering_key}" if one.ordering_key else None,
             class_="muted small",
         ),
-        el("p", status_chip(one.status)) if one.status not in ("pending", "failed") else None,
+        _later(asked, one),
         el("pre", lines(one.error[:2000]), class_="bad-text") if one.error else None,
         _retry(asked, one) if one.status not in ("pending", "dispatched", "simulated") else None,
         class_="card",
     )
+
+
+def _later(asked: Asked, one: ActionStatus) -> Html | None:
+    """Return when an action may be sent, where that is still to come."""
+    if one.not_before is None:
+        return None
+    wait = (datetime.fromisoformat(one.not_before) - asked.now).total_seconds()
+    if wait <= 0:
+        return None
+    return el("p", chip(f"in {span(wait)}", "wait"), " not before ", moment(one.not_before), class_="small")
 
 
 def _retry(asked: Asked, one: ActionStatus) -> Html | None:

@@ -69,6 +69,7 @@ def session_page(asked: Asked) -> Page:
             _branches(asked, heads, only),
             _tags(asked),
             _compare(asked),
+            el("p", asked.link("Compare two points", "/diff", "button", new=asked.head.branch)),
             aria_label="Branches and tags",
         ),
         class_="split",

@@ -88,6 +88,7 @@ def listed(database: Database) -> tuple[list[Listed], list[DamagedHead]]:
 def _row(asked: Asked, one: Listed, broken: list[DamagedHead]) -> list[Html]:
     waiting: dict[str, float] = {}
     failed: set[str] = set()
+    parked: set[str] = set()
     asking: set[str] = set()
     more = False
     version = 0
@@ -97,9 +98,10 @@ def _row(asked: Asked, one: Listed, broken: list[DamagedHead]) -> list[Html]:
             line = Branch.load(asked.database, head.session, head.branch)
             if line is None:
                 continue
-            pending, refused, parked, _ = waiting_actions(line.state, line.ledger, asked.now)
+            pending, refused, stuck, _ = waiting_actions(line.state, line.ledger, asked.now)
             waiting.update((action.id, action.age) for action in pending)
-            failed.update(action.id for action in (*refused, *parked))
+            failed.update(action.id for action in refused)
+            parked.update(action.id for action in stuck)
             found = unanswered_questions(asked.database, line.state, asked.now)
             asking.update(question.id for question in found.open)
             more = more or found.after is not None
@@ -112,6 +114,7 @@ def _row(asked: Asked, one: Listed, broken: list[DamagedHead]) -> list[Html]:
     outbox = [
         chip(f"{len(waiting)}{plus} waiting", "wait") if waiting else None,
         chip(f"{len(failed)}{plus} failed", "bad") if failed else None,
+        chip(f"{len(parked)}{plus} parked", "bad") if parked else None,
         el("span", f"oldest {span(max(waiting.values()))}", class_="muted small") if waiting else None,
     ]
     questions = f"{len(asking)}{'+' if more or plus else ''} open"
