@@ -248,7 +248,7 @@ class Database:
 
     def prefetch(self, oids: Iterable[Oid]) -> None:
         """Bring objects into the cache in one read."""
-        asked = list(oids)  # it may ask for trees of ours on the way
+        asked = dict.fromkeys(oids)  # it may ask for trees of ours on the way
         with self._lock:
             wanted = [oid for oid in asked if oid not in self._raw]
         if wanted:

@@ -22,7 +22,7 @@ from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME, SCHEDULED
 
 from ..._store import canonical
 from ..._store.names import decode_name, encode_name, fan_out
-from ..._store.object_db import Objects, Staging, blob_entry
+from ..._store.object_db import Objects, Staging, Tree, blob_entry
 from ..._store.objects import TREE_MODE, Oid, TreeEntry
 from ..._store.trees import Edits, Path, lookup, subtree, update, walk
 from ...errors import StoreError
@@ -63,13 +63,10 @@ class Part(NamedTuple):
         """The version of each channel; none where they are not plain JSON."""
         return cast(dict[str, Any], self.head.get("checkpoint", {}).get("channel_versions", {}))
 
-    def channel(self, objects: Objects, name: str) -> tuple[str, Oid] | None:
-        """Return the kind and the id of a channel's value, `None` where there is none to be shared."""
-        kind = self.head["channels"].get(name)
-        if kind is None or kind == NONE:
-            return None
-        entry = lookup(objects, self.tree, _channel_path(name, kind))
-        return None if entry is None else (kind, entry.oid)
+    def folder(self, objects: Objects) -> tuple[Oid | None, Tree]:
+        """Return the tree of the channels' values and what it holds."""
+        found = subtree(objects, self.tree, (CHANNELS,))
+        return found, {} if found is None else objects.tree(found)
 
 
 # -- checkpoints -----------------------------------------------------------------------------------
@@ -106,30 +103,10 @@ def put_part(
     Channels that have the version which they had in `before`, the checkpoint that it follows, keep
     their files unread. Subgraphs below the namespace are over with it, and leave the tree.
     """
+    kinds, channels = _put_channels(objects, values, before, checkpoint, new_versions)
     edits: dict[Path, TreeEntry | None] = {}
-    kinds: dict[str, str] = {}
-    given = checkpoint["channel_values"]
-    versions = checkpoint["channel_versions"]
-    for name in {**versions, **given}:
-        same = (
-            before is not None
-            and name not in new_versions
-            and name in before.head["channels"]
-            and name in versions
-            and before.versions.get(name) == versions[name]
-        )
-        if same:
-            assert before is not None
-            kinds[name] = before.head["channels"][name]
-            known = before.channel(objects, name)
-            if known is not None:
-                edits[_channel_path(name, known[0])] = entry_of(*known)
-        elif name in given:
-            old = None if before is None else before.channel(objects, name)
-            kind, oid = values.put(objects, given[name], old)
-            kinds[name] = kind
-            if oid is not None:
-                edits[_channel_path(name, kind)] = entry_of(kind, oid)
+    if channels is not None:
+        edits[(CHANNELS,)] = TreeEntry(TREE_MODE, channels)
     state = {name: value for name, value in checkpoint.items() if name != "channel_values"}
     head: dict[str, Any] = {"id": checkpoint["id"], "parent": parent, "channels": kinds}
     for name, value in (("checkpoint", state), ("metadata", metadata)):
@@ -141,6 +118,42 @@ def put_part(
             edits[(name + suffix_of(kind),)] = blob_entry(objects.put("blob", data))
     edits[(CHECKPOINT,)] = blob_entry(objects.put("blob", canonical.encode(head)))
     return _with_part(objects, thread, namespace, edits)
+
+
+def _put_channels(
+    objects: Staging,
+    values: Values,
+    before: Part | None,
+    checkpoint: Checkpoint,
+    new_versions: ChannelVersions,
+) -> tuple[dict[str, str], Oid | None]:
+    """Return the kind of each channel's value and the tree of the values."""
+    old_kinds: dict[str, str] = {} if before is None else before.head["channels"]
+    old_versions = {} if before is None else before.versions
+    root, folder = (None, {}) if before is None else before.folder(objects)
+    given, versions = checkpoint["channel_values"], checkpoint["channel_versions"]
+    kinds: dict[str, str] = {}
+    files: set[str] = set()
+    edits: dict[Path, TreeEntry | None] = {}
+    for name in {**versions, **given}:
+        old_kind = old_kinds.get(name)
+        old_file = None if old_kind is None or old_kind == NONE else _channel_file(name, old_kind)
+        is_same = name not in new_versions and name in versions and old_versions.get(name) == versions[name]
+        if is_same and old_kind is not None:
+            kinds[name] = old_kind
+            if old_file is not None:
+                files.add(old_file)
+        elif name in given:
+            old = None if old_file is None else folder.get(old_file)
+            was = None if old is None or old_kind is None else (old_kind, old.oid)
+            kind, oid = values.put(objects, given[name], was)
+            kinds[name] = kind
+            if oid is not None:
+                file = _channel_file(name, kind)
+                files.add(file)
+                edits[(file,)] = entry_of(kind, oid)
+    edits.update({(file,): None for file in folder if file not in files})
+    return kinds, update(objects, root, edits) if edits else root
 
 
 def _with_part(objects: Staging, thread: Oid | None, namespace: str, edits: Edits) -> Oid:
@@ -194,8 +207,11 @@ def checkpoint_of(objects: Objects, values: Values, part: Part) -> Checkpoint:
     """Return a checkpoint as LangGraph gave it."""
     found = {**_described(objects, values, part, "checkpoint")}
     kinds = part.head["channels"]
-    ids = {name: _channel_id(objects, part, name, kind) for name, kind in kinds.items()}
-    objects.prefetch(oid for name, oid in ids.items() if oid is not None and kinds[name] != LIST)
+    _, folder = part.folder(objects)
+    ids = {name: _channel_id(folder, part, name, kind) for name, kind in kinds.items()}
+    objects.prefetch(
+        oid for name, oid in ids.items() if oid is not None and kinds[name] != LIST and not values.knows(oid)
+    )
     found["channel_values"] = {name: values.get(objects, kinds[name], oid) for name, oid in ids.items()}
     return cast(Checkpoint, found)
 
@@ -214,17 +230,17 @@ def _described(objects: Objects, values: Values, part: Part, name: str) -> dict[
     return cast(dict[str, Any], values.decode(kind, objects.read(entry.oid).data))
 
 
-def _channel_id(objects: Objects, part: Part, name: str, kind: str) -> Oid | None:
+def _channel_id(folder: Tree, part: Part, name: str, kind: str) -> Oid | None:
     if kind == NONE:
         return None
-    entry = lookup(objects, part.tree, _channel_path(name, kind))
+    entry = folder.get(_channel_file(name, kind))
     if entry is None:
         raise _absent(part, name)
     return entry.oid
 
 
-def _channel_path(name: str, kind: str) -> Path:
-    return CHANNELS, encode_name(name, suffix=suffix_of(kind))
+def _channel_file(name: str, kind: str) -> str:
+    return encode_name(name, suffix=suffix_of(kind))
 
 
 # -- pending writes --------------------------------------------------------------------------------

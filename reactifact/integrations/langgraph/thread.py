@@ -18,7 +18,6 @@ from ..._store.commits import CommitRecord, own_record, read_roots
 from ..._store.names import branch_ref, is_ledger_ref
 from ..._store.object_db import Database, Staging, blob_entry
 from ..._store.objects import Oid
-from ..._store.protocol import Maintained
 from ..._store.trees import subtree, update, walk
 from ...errors import Contention
 from .parts import INDEX, Key
@@ -59,6 +58,7 @@ class Thread:
         self.is_known = False
         self._lines: dict[str, Branch] = {}
         self._names: dict[str, str] = {}  # branches by ref
+        self._made: Node | None = None  # of the commit made last
 
     # -- what the store holds ----------------------------------------------------------------------
 
@@ -188,10 +188,14 @@ class Thread:
         if name == WRITES_BRANCH:
             self.writes = line.tip
         else:
-            self._learn(line.tip)
+            made = self._made
+            if made is not None and self.database.commit(line.tip).parents == (made.before,):
+                self._add(line.tip, made)
+            else:
+                self._learn(line.tip)
             self.heads[name] = line.tip
-        backend = self.database.backend
-        if isinstance(backend, Maintained) and self.database.is_due(backend.needs_maintenance):
+        backend = self.database.maintained
+        if backend is not None and self.database.is_due(backend.needs_maintenance):
             backend.maintain()
 
     def line(self, name: str, start: Oid | None = None) -> Branch:
@@ -230,18 +234,18 @@ class Thread:
             thread = self._with_index(line.objects, thread, tip)
             details = {**details, "index": True}
         line.state.roots = line.state.roots._replace(thread=thread)
-        line.commit(
-            CommitRecord(
-                change=new_change_id(),
-                kind=kind,
-                author="langgraph",
-                timestamp=when,
-                message=message,
-                context_version=1 if kind == "checkpoint" else None,  # the line counts
-                run_id=run,
-                details=details,
-            )
+        record = CommitRecord(
+            change=new_change_id(),
+            kind=kind,
+            author="langgraph",
+            timestamp=when,
+            message=message,
+            context_version=1 if kind == "checkpoint" else None,  # the line counts
+            run_id=run,
+            details=details,
         )
+        self._made = _node(tip, record)
+        line.commit(record)
 
     def _with_index(self, objects: Staging, thread: Oid, tip: Oid) -> Oid:
         rows: list[list[Any]] = []

@@ -31,7 +31,12 @@ NONE = "none"
 _OWN = frozenset({JSON, LIST, NONE})
 _SPLIT = 8  # items from which on a list of plain JSON is one file an item
 _KEPT = 20_000  # items of lists kept at hand
+_SCALARS, _SHORT = 4096, 1024  # texts and numbers kept at hand, and bytes up to which one is
 _INDENTED = 64 * 1024  # characters up to which JSON is written over several lines: Python does that slowly
+
+
+_COMPACT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+_INDENTING = json.JSONEncoder(ensure_ascii=False, indent=2)
 
 
 class _Item(NamedTuple):
@@ -49,6 +54,7 @@ class Values:
         self._lock = threading.Lock()
         self._known: dict[Oid, list[_Item]] = {}
         self._kept = 0
+        self._scalars: dict[Oid, str | int | float] = {}
 
     def encode(self, value: Any) -> tuple[str, bytes]:
         """Return the kind of a value and its bytes."""
@@ -93,7 +99,22 @@ class Values:
         assert oid is not None
         if kind == LIST:
             return [self.decode(one.kind, one.data) for one in self._items(objects, oid)]
-        return self.decode(kind, objects.read(oid).data)
+        if kind != JSON:
+            return self.decode(kind, objects.read(oid).data)
+        known = self._scalars.get(oid)
+        if known is not None:
+            return known
+        data = objects.read(oid).data
+        value = decode_json(data)
+        if type(value) in (str, int, float, bool) and len(data) <= _SHORT:  # nobody can change these
+            if len(self._scalars) >= _SCALARS:
+                self._scalars.clear()
+            self._scalars[oid] = value
+        return value
+
+    def knows(self, oid: Oid) -> bool:
+        """Tell whether a value is at hand without its blob."""
+        return oid in self._scalars
 
     # -- lists -------------------------------------------------------------------------------------
 
@@ -160,16 +181,16 @@ def is_plain(value: Any, *, tuples: bool = False) -> bool:
 
 def encode_json(value: Any) -> bytes:
     """Return plain JSON for people, in the order of its keys. Raises `ValueError` for what has no form."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    if len(text) <= _INDENTED:
-        text = json.dumps(value, ensure_ascii=False, indent=2)
+    text = _COMPACT.encode(value)
+    if len(text) <= _INDENTED and isinstance(value, dict | list | tuple):
+        text = _INDENTING.encode(value)
     return (text + "\n").encode()
 
 
 def decode_json(data: bytes) -> Any:
     """Return the value of JSON. Raises `UnreadablePayload` for anything else."""
     try:
-        return json.loads(data)
+        return json.loads(data.decode())  # of bytes, it would guess how they are encoded
     except ValueError as error:
         raise UnreadablePayload(
             f"a file of a LangGraph thread is not JSON ({error}): it was changed by hand or is damaged; "

@@ -130,6 +130,27 @@ def test_a_thread_opened_anew_reads_its_index_and_not_its_history(tmp_path: Path
     read.refresh()
     assert known.nodes == read.nodes
     assert known.commits == read.commits
+    own = chat.saver._thread("t")  # learned from what it wrote, without reading it
+    assert own.nodes == read.nodes
+    assert own.commits == read.commits
+
+
+@pytest.mark.parametrize("kind", ["git", "sqlite"])
+def test_what_was_just_written_is_not_read_again(kind: str, tmp_path: Path) -> None:
+    fields: dict[str, Any] = {f"field{number}": f"text {number}" for number in range(20)}
+    with ReactifactSaver(place_of(kind, tmp_path, None), durability="os") as saver:
+        config = put(saver, None, fields, dict.fromkeys(fields, 1))
+        versions: dict[str, Any] = dict.fromkeys(fields, 1)
+        with counted_reads(saver.database) as reads:
+            for step in range(2, 80):  # the index is written once on the way
+                name = f"field{step % 20}"
+                fields, versions = {**fields, name: f"{step}"}, {**versions, name: step}
+                config = put(saver, config, fields, {name: step}, versions=versions)
+                saver.put_writes(config, [(name, step)], f"task {step}", "~__pregel_pull, agent")
+        assert reads == []
+        found = saver.get_tuple(config)
+        assert found is not None
+        assert found.checkpoint["channel_values"] == fields
 
 
 def test_forks_in_the_middle_of_the_index_keep_it_whole(tmp_path: Path) -> None:

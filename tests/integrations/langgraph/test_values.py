@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
-from langgraph_support import Chat, put
+from langgraph_support import THREAD, Chat, put
+from stores import counted_reads
 from support import git
 
 from reactifact._store._backends.kv import MemoryBackend
 from reactifact._store.object_db import Database, Staging
+from reactifact._store.objects import object_id
 from reactifact.errors import UnreadablePayload
 from reactifact.integrations.langgraph import ReactifactSaver
 from reactifact.integrations.langgraph.values import Values, item_path
@@ -96,6 +98,28 @@ def test_a_channel_that_did_not_change_is_the_same_blob_and_is_not_encoded_again
     names = ("t/main~1", "t/main")
     blobs = {git(tmp_path / "state.git", "rev-parse", f"{one}:thread/channels/big.json") for one in names}
     assert len(blobs) == 1
+
+
+def test_a_text_of_many_checkpoints_is_read_once_and_what_can_change_is_not_shared(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "state.git"
+    saver = ReactifactSaver(path, durability="os")
+    config: Any = None
+    for step in range(1, 21):
+        versions = {"text": 1, "form": 1, "n": step}
+        values = {"text": "the same", "form": {"a": [1]}, "n": step}
+        config = put(saver, config, values, {"n": step} if config else versions, versions=versions)
+    fresh = ReactifactSaver(path)
+    with counted_reads(fresh.database) as reads:
+        found = list(fresh.list(THREAD))
+    assert [one.checkpoint["channel_values"]["n"] for one in found] == list(range(20, 0, -1))
+    text = object_id("blob", b'"the same"\n')
+    assert [oid for call in reads for oid in call].count(text) == 1
+    found[0].checkpoint["channel_values"]["form"]["a"].append(2)
+    again = fresh.get_tuple(config)
+    assert again is not None
+    assert again.checkpoint["channel_values"] == {"text": "the same", "form": {"a": [1]}, "n": 20}
 
 
 def test_json_is_written_for_people_in_the_order_of_its_keys(tmp_path: Path) -> None:
