@@ -6,12 +6,15 @@ how a tool call becomes an intent. It knows none of those libraries.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import json
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import anyio
 
 from .._context.working_copy import note_call
 from ..context import Context
@@ -22,7 +25,7 @@ from ..providers import LLMProvider, LLMRequest, LLMResponse, LLMResponseChunk, 
 from ..replay.llm import Mode, NotingLLM, ReplayLLM, ReplayMiss, request_key, response_hash
 from ..threads import in_thread
 
-__all__ = ["AgentCalls", "RecordingRefused", "recorder", "tool_dispatcher"]
+__all__ = ["AgentCalls", "NeedsAsyncio", "RecordingRefused", "recorder", "tool_dispatcher"]
 
 QUEUED = "queued: it is sent once this step is stored"
 """What a model is told of a tool that goes through the outbox."""
@@ -32,6 +35,20 @@ Ask = Callable[[], Awaitable[LLMResponse]]
 
 class RecordingRefused(ReactifactError, ValueError):
     """A call of another library's agent that could not be recorded, or not be replayed."""
+
+
+class NeedsAsyncio(ReactifactError, RuntimeError):
+    """An agent of a library that runs on asyncio alone was run on another event loop."""
+
+
+def require_asyncio(library: str, agent: str) -> None:
+    """Refuse an agent where another event loop than asyncio's runs. Raises `NeedsAsyncio`."""
+    if anyio.get_cancelled_exc_class() is not asyncio.CancelledError:
+        raise NeedsAsyncio(
+            f"agent {agent!r} was not run: {library} starts asyncio tasks, and another event loop runs here; "
+            f"run the turn on asyncio, by asyncio.run(main()). Its messages, recorded calls and intents "
+            f"are read and delivered on any loop"
+        )
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """Agents of the OpenAI Agents SDK as produces, and its `Session` in a session of reactifact.
 
-Needs the extra `openai-agents`. It runs on asyncio, as the SDK does. `docs/adapters.md`
-shows how it is used.
+Needs the extra `openai-agents`. Agents run on asyncio, as the SDK does; on another event loop they are
+refused. `docs/adapters.md` shows how it is used.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..context import Context
 from ..produce import ProduceCall
 from ..providers import LLMResponse
 from ..session import Session
-from .calls import AgentCalls, RecordingRefused, recorder, tool_dispatcher
+from .calls import AgentCalls, NeedsAsyncio, RecordingRefused, recorder, require_asyncio, tool_dispatcher
 from .conversation import Conversation
 
 with needing("openai-agents"):
@@ -42,7 +42,7 @@ with needing("openai-agents"):
     from agents.items import TResponseOutputItem, TResponseStreamEvent
     from agents.memory import SessionSettings
 
-__all__ = ["ConversationSession", "recorder", "run_agent", "tool_dispatcher"]
+__all__ = ["ConversationSession", "NeedsAsyncio", "recorder", "run_agent", "tool_dispatcher"]
 
 _OUTPUT: TypeAdapter[Any] = TypeAdapter(list[TResponseOutputItem])
 _USAGE: TypeAdapter[Usage] = TypeAdapter(Usage)
@@ -107,8 +107,9 @@ async def run_agent(
     the model is told that they are queued. `history` names a conversation of the session. `options` are
     those of `Runner.run`; tracing is off unless `run_config` says otherwise. Raises `RecordingRefused` for a
     `Handoff` made by hand, whose agent cannot be seen, and for an `outbox` tool that no agent has;
-    `ReplayMiss`.
+    `NeedsAsyncio` on trio; `ReplayMiss`.
     """
+    require_asyncio("the OpenAI Agents SDK", agent.name)
     calls = AgentCalls(call, agent.name, outbox)
     config = run_config or RunConfig(tracing_disabled=True)
     if isinstance(config.model, Model):

@@ -1,7 +1,7 @@
 """pydantic-ai agents as produces: their model calls recorded, their tools through the outbox where asked.
 
-Needs the extra `pydantic-ai`. It runs on asyncio, as pydantic-ai does. `docs/adapters.md`
-shows how it is used.
+Needs the extra `pydantic-ai`. Agents run on asyncio, as pydantic-ai does; on another event loop they are
+refused. `docs/adapters.md` shows how it is used.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..context import Context
 from ..interrupt import PendingAction
 from ..produce import Produce, ProduceCall, produce
 from ..providers import LLMResponse
-from .calls import AgentCalls, RecordingRefused, recorder, tool_dispatcher
+from .calls import AgentCalls, NeedsAsyncio, RecordingRefused, recorder, require_asyncio, tool_dispatcher
 from .conversation import Conversation
 
 with needing("pydantic-ai"):
@@ -30,7 +30,7 @@ with needing("pydantic-ai"):
     from pydantic_ai.settings import ModelSettings
     from pydantic_ai.toolsets import CombinedToolset, ToolsetTool, WrapperToolset
 
-__all__ = ["MessageHistory", "agent_produce", "recorder", "run_agent", "tool_dispatcher"]
+__all__ = ["MessageHistory", "NeedsAsyncio", "agent_produce", "recorder", "run_agent", "tool_dispatcher"]
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -73,8 +73,9 @@ async def run_agent(
     become intents `tool:<name>` (see `tool_dispatcher`), and the model is told that they are queued.
     `history` names a conversation of the session that goes before the prompt and takes the new messages.
     `options` are those of `Agent.run`. Raises `RecordingRefused` for an agent without a model and for a
-    tool of `outbox` that the agent never had; `ReplayMiss`.
+    tool of `outbox` that the agent never had; `NeedsAsyncio` on trio; `ReplayMiss`.
     """
+    require_asyncio("pydantic-ai", agent.name or "agent")
     calls = AgentCalls(call, agent.name or "agent", outbox)
     model = options.pop("model", None) or agent.model
     if model is None:
