@@ -69,7 +69,6 @@ def session_page(asked: Asked) -> Page:
             _branches(asked, heads, only),
             _tags(asked),
             _compare(asked),
-            el("p", asked.link("Compare two points", "/diff", "button", new=asked.head.branch)),
             aria_label="Branches and tags",
         ),
         class_="split",
@@ -181,9 +180,11 @@ def _tags(asked: Asked) -> Child:
 
 
 def _compare(asked: Asked) -> Child:
-    if len(asked.branches) < 2:
-        return None
-    return el("p", asked.link("Compare two branches", "/compare", "button"))
+    points = asked.link("Compare two points", "/diff", "button", new=asked.head.branch)
+    branches = None
+    if len(asked.branches) > 1:
+        branches = asked.link("Compare two branches", "/compare", "button")
+    return el("p", branches, points, class_="buttons")
 
 
 def commit_facts(asked: Asked, found: Entry) -> Html:
