@@ -112,6 +112,18 @@ class Indexes:
         with self._lock:
             return list(self._reads(objects, roots).reads.values())
 
+    def follow(self, before: Oid | None, after: Oid | None, changed: Mapping[str, Meta | None]) -> None:
+        """Bring who read what from one subtree of bookkeeping to the next, given what differs between them."""
+        with self._lock:
+            index = self._readers
+            if index.tree is None or index.tree != before:
+                return
+            for artifact_id, meta in changed.items():
+                index.forget(artifact_id)
+                if meta is not None:
+                    index.note(meta)
+            index.tree = after
+
     def _reads(self, objects: Objects, roots: Roots) -> _Readers:
         try:
             return self._moved_reads(objects, roots)

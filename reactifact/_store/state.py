@@ -623,6 +623,8 @@ class State:
         )
         if 0 < len(self.changed) <= _SEEN:  # what was written is what a look at the new subtree would find
             self._seen = _Seen(self.roots.meta, self.changed)
+        metas = {i: None if stored is None else stored.meta for i, stored in self.changed.items()}
+        self.indexes.follow(roots.meta, self.roots.meta, metas)
         if self.intents and self._expected.outbox == roots.outbox:
             waiting = {**self._expected.intents, **self.intents}
             known = {action_id: intent for action_id, intent in waiting.items() if intent is not None}

@@ -51,3 +51,19 @@ def test_what_was_read_once_takes_no_memory_when_nothing_rests_on_it_any_more() 
     report.flush()
     assert report.all_readers() == []
     assert (report.indexes._readers.by_id, report.indexes._readers.by_type) == ({}, {})
+
+
+def test_a_commit_takes_who_read_what_along() -> None:
+    here = state()
+    wrote = Origin("agent", NOW, "c0", (ReadRecord("a", 0),), (ListingRecord("Note", "c", 1),))
+    here.put("a", "Note", b"{}", "1", Origin("application", NOW))
+    here.put("b", "Report", b"{}", "1", wrote)
+    here.flush()
+    assert [meta.id for meta in here.all_readers()] == ["b"]  # from now on there is an index
+    here.put("c", "Report", b"{}", "1", wrote)
+    here.delete("b")
+    here.flush()
+    assert here.indexes._readers.tree == here.roots.meta
+    anew = Indexes()
+    anew.all_readers(here.objects, here.roots)
+    assert here.indexes._readers == anew._readers

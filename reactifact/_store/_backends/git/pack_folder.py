@@ -3,6 +3,11 @@
 It owns names, order and durability of the files there, what marks a writer as alive, the sweep of what
 killed writers left, and the merging of small packs in bounded slices. A `.keep` of ours is a hard link to a
 file that its writer holds locked, so a kept pack whose lock can be had belongs to a dead writer.
+
+A write takes five syncs, in this order, and none stands for another: the pack and its index before they get
+the names by which git finds them, else a power cut leaves names with no content; their folder before a ref
+leads to what they hold; the new content of the ref before it gets the ref's name; the folder of the ref before
+the write is reported. Git, which knows nothing of us, finds a sound repository after a cut at any moment.
 """
 
 from __future__ import annotations
