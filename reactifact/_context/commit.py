@@ -234,6 +234,21 @@ class Committer:
             main.renew_all()
             raise
 
+    @property
+    def is_written(self) -> bool:
+        """Whether the store holds all that there is: `note_queue` then makes nothing to be written."""
+        line, main = self.line, self.working
+        record, ledger = line.record, line.ledger
+        return (
+            record is not None
+            and not (main.operations or main.events or self._unheard)
+            and self.queue.is_stored
+            and line.is_published
+            and ledger.is_published
+            and line.leaves(self.queue.root)
+            and (record.ledger == ledger.tip or ledger.owes_nothing_since(record.ledger))
+        )
+
     def note_queue(self, message: str = "reactifact: note what is left to react to") -> None:
         """Let the newest commit say what the queue holds, and what is held; make a commit where it cannot."""
         self.commit_direct()

@@ -38,6 +38,8 @@ async def publish(context: Context) -> None:
         if commits.is_remote:
             with CancelScope(shield=True):
                 await look_ahead(commits)
+        if commits.is_written:
+            return
         commits.note_queue()
         line = commits.line
         publication = line.prepare()

@@ -226,6 +226,11 @@ class Queue:
     # -- storing ---------------------------------------------------------------------------------
 
     @property
+    def root(self) -> Oid | None:
+        """The tree that was stored last."""
+        return self._root
+
+    @property
     def is_stored(self) -> bool:
         """Whether `store` would change no file."""
         return not self._gone and not any(

@@ -210,10 +210,9 @@ class Turn:
             generation.consume(context, wiring.known_roster, planned.batch, [])
         errors = await self._deliver() if wiring.saves_per_commit else None
         is_same = errors is None or not errors.tried  # else a dispatcher may have changed the agents
-        if is_same and not planned.work and self._is_saved:
-            return (
-                self.runs - before
-            )  # what woke nobody was taken off the queue, and no file of it knew of it
+        if is_same and not planned.work and self._saves_now and context.commits.is_written:
+            await self._save()  # which finds nothing: what woke nobody was taken off, and no file knew of it
+            return self.runs - before
         roster = wiring.known_roster if is_same else wiring.roster
         self.known = generation.plan(context, roster, self.known)
         await self._save()
@@ -356,20 +355,6 @@ class Turn:
     def _saves_now(self) -> bool:
         """Whether each generation is saved."""
         return self.saves and self.wiring.session is not None and self.wiring.saves_per_commit
-
-    @property
-    def _is_saved(self) -> bool:
-        """Whether a save would find nothing to write. Not under `per_turn`, which saves at the end."""
-        context = self.context
-        line = context.line
-        return (
-            self._saves_now
-            and not context.working.operations
-            and not context.working.events
-            and context.commits.queue.is_stored
-            and line.is_published
-            and line.ledger.is_published
-        )
 
     async def _save(self) -> None:
         if self._saves_now and self.wiring.session is not None:

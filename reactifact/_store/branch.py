@@ -332,6 +332,10 @@ class Branch:
                 f"--rebuild-ledger`, takes for sent what no branch waits for, and sends the rest again"
             )
 
+    def leaves(self, queue: Oid | None) -> bool:
+        """Tell whether the tip, sealed as it is, leaves this queue and what is held now."""
+        return self.draft is None and self._left == (self.state.roots.held, queue)
+
     def set_queue(self, queue: Oid | None) -> bool:
         """Give the open commit its queue and what is held; return whether it needs another commit."""
         self.state.roots = self.state.roots._replace(queue=queue)

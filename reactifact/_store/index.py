@@ -113,7 +113,7 @@ class Indexes:
             return list(self._reads(objects, roots).reads.values())
 
     def follow(self, before: Oid | None, after: Oid | None, changed: Mapping[str, Meta | None]) -> None:
-        """Bring who read what from one subtree of bookkeeping to the next, given what differs between them."""
+        """Bring who read what from one subtree of bookkeeping to the next, given what differs there."""
         with self._lock:
             index = self._readers
             if index.tree is None or index.tree != before:

@@ -6,7 +6,7 @@ file that its writer holds locked, so a kept pack whose lock can be had belongs 
 
 A write takes five syncs, in this order, and none stands for another: the pack and its index before they get
 the names by which git finds them, else a power cut leaves names with no content; their folder before a ref
-leads to what they hold; the new content of the ref before it gets the ref's name; the folder of the ref before
+leads to what they hold; the content of the ref before it gets the name of the ref; the folder of that before
 the write is reported. Git, which knows nothing of us, finds a sound repository after a cut at any moment.
 """
 
