@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import psycopg
 import pytest
 from postgres_proxy import Proxy
 from pydantic import BaseModel
 
 from reactifact import SessionStore
 from reactifact.branching import BranchStore
+from reactifact.errors import StoreError
 
 pytestmark = pytest.mark.anyio
 
@@ -69,3 +71,24 @@ async def test_opening_forking_and_merging_take_few_round_trips(postgres_dsn: st
     assert taken["open"] <= 8
     assert taken["fork"] <= 12
     assert taken["merge"] <= 24
+
+
+async def test_a_damaged_row_beside_a_commit_keeps_nobody_from_it(postgres_dsn: str) -> None:
+    for session in ("good", "bad"):
+        store = BranchStore(postgres_dsn, durability="os")
+        async with store.edit(session) as context:
+            context.create(Sheet(number=1), id=f"sheet:{session}")
+        backend = store.database.backend
+        tip = backend.refs()[f"refs/heads/{session}/main"]
+        tree = store.database.commit(tip).tree
+        await store.aclose()
+    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+        changed = connection.execute(
+            b"UPDATE reactifact.objects SET data = 'x' WHERE oid = %b", (bytes.fromhex(tree),)
+        )
+        assert changed.rowcount == 1
+    sessions = SessionStore(postgres_dsn, durability="os")
+    assert (await sessions.open("good")).context.get("sheet:good") is not None
+    with pytest.raises(StoreError, match=f"{tree}.*is damaged"):
+        await sessions.open("bad")
+    await sessions.aclose()
