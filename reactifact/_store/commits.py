@@ -399,8 +399,8 @@ def _not_ours(commit: Oid, what: str) -> NotAdopted:
     return NotAdopted(f"{what} points at {commit[:12]}, a commit made with git: {way_out}", commit)
 
 
-def read_roots(objects: Objects, commit: Oid, what: str = "this state") -> Roots:
-    """Return the subtrees of a commit. Raises as `read_record` does, saying `what` it stands on."""
+def read_roots(objects: Objects, commit: Oid, what: str = "") -> Roots:
+    """Return the subtrees of a commit. Raises as `read_record` does, saying `what` it stands on, if given."""
     tree = current_tree(objects, commit, what)
     names = ("artifacts", "relations", "outbox")
     top = [subtree(objects, tree, (name,)) for name in names]

@@ -77,7 +77,7 @@ _TODAYS = object_id("blob", format_file())
 
 def is_current(objects: Objects, tree: Oid) -> bool:
     """Tell whether a tree is in today's format. Raises `FormatTooNew`."""
-    return _format_of(objects, tree, "this state") == FORMAT_VERSION
+    return _format_of(objects, tree, f"the state of tree {tree[:12]}") == FORMAT_VERSION
 
 
 def current_record(objects: Objects, tree: Oid, data: bytes) -> bytes:
@@ -91,13 +91,14 @@ def current_record(objects: Objects, tree: Oid, data: bytes) -> bytes:
     return canonical.encode(_record(data, range(version, FORMAT_VERSION)))
 
 
-def current_tree(objects: Objects, commit: Oid, what: str = "this state") -> Oid:
+def current_tree(objects: Objects, commit: Oid, what: str = "") -> Oid:
     """Return the tree of a commit in today's format: its own one, or what the steps make of it.
 
-    Raises `FormatTooNew`, and `StoreError` where no step leads on, each naming `what` it is about.
+    Raises `FormatTooNew`, and `StoreError` where no step leads on, each naming `what` it is about, by default
+    the commit.
     """
     tree = objects.commit(commit).tree
-    version = _format_of(objects, tree, what)
+    version = _format_of(objects, tree, what or f"the state of commit {commit[:12]}")
     if version == FORMAT_VERSION:
         return tree
     return objects.derived(tree, lambda staging: _brought_up(staging, tree, version))

@@ -32,6 +32,7 @@ from reactifact import (
     produce,
 )
 from reactifact._store import canonical, migrations
+from reactifact._store.commits import read_roots
 from reactifact._store.layout import BOOKKEEPING, FORMAT_VERSION
 from reactifact._store.migrations import format_file
 from reactifact._store.object_db import Database, Staging, blob_entry
@@ -370,6 +371,9 @@ async def test_another_format_is_refused(
     database.write(staging.objects, [RefUpdate(ref, tip, staging.put_commit(replace(commit, tree=tree)))])
     with pytest.raises(error, match=match):
         await SessionStore(path).open("user-1")
+    broken = database.backend.refs(ref)[ref]
+    with pytest.raises(error, match=f"the state of commit {broken[:12]}"):
+        read_roots(database, broken)  # whoever says nothing of where it stands names the commit
     other = await SessionStore(path).open(SECOND)
     assert other.loaded
 

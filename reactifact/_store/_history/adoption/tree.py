@@ -68,13 +68,13 @@ def stand_on(
     return _Reader(objects, ref, read, ledger, action_type, change, distrusted).stand_on(commit)
 
 
-def roots_at(objects: Objects, commit: Oid, what: str = "this state") -> Roots:
+def roots_at(objects: Objects, commit: Oid, what: str = "") -> Roots:
     """Return the subtrees of a commit, whoever made it. Raises `CommitRefused`, and as `read_roots` does."""
     if not is_by_hand(objects, commit):
         return read_roots(objects, commit, what)
 
     def make(staging: Staging) -> Oid:
-        roots = stand_on(staging, commit, what).roots
+        roots = stand_on(staging, commit, what or f"commit {commit[:12]}").roots
         entries = {name: TreeEntry(TREE_MODE, oid) for name, oid in roots._asdict().items() if oid}
         return staging.put_tree(entries)
 
