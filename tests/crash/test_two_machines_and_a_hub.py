@@ -1,4 +1,4 @@
-"""Two machines and a hub: each plans, delivers, forks, tags, compacts and syncs at random, and is killed.
+"""Two machines and a hub: each plans, delivers, forks, drops, tags, compacts, syncs at random, is killed.
 
 At the end both hold the same state and the same ledger, no order that a machine said it had taken is
 lost, and nothing was sent that the sender's ledger knew as sent. Under a lease nothing is sent twice but
@@ -28,7 +28,10 @@ STEPS = 10
 SEEDS = [
     pytest.param(seed, marks=[] if seed < 2 else [pytest.mark.full], id=f"seed{seed}") for seed in range(40)
 ]
-WORK = ("plan", "plan", "plan", "deliver", "deliver", "sync", "sync", "sync", "fork", "tag", "compact")
+WORK = (
+    *("plan", "plan", "plan", "deliver", "deliver", "sync", "sync", "sync"),
+    *("fork", "drop", "tag", "compact"),
+)
 
 
 @pytest.fixture

@@ -63,6 +63,11 @@ class Machine:
         with suppress(NameTaken):
             await branches.fork("main", f"{self.name}-{number}", session=SESSION)
 
+    async def drop(self, store: SessionStore, branches: BranchStore, number: int) -> None:
+        forks = [head.branch for head in await branches.branches(SESSION) if head.branch != "main"]
+        if forks:
+            await branches.delete_branch(SESSION, forks[number % len(forks)])
+
     async def tag(self, store: SessionStore, branches: BranchStore, number: int) -> None:
         await branches.tag("main", f"{self.name}-tag-{number}", session=SESSION)
 
