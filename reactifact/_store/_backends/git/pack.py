@@ -124,23 +124,21 @@ def parse_index(index: Packed) -> list[Entry]:
     return entries
 
 
-def check_bounds(index: Packed) -> None:
-    """Raise `CorruptPack` for an index in which libgit2 could read beyond the end.
+def check_bounds(index: Packed, pack_size: int) -> None:
+    """Raise `CorruptPack` for an index by which libgit2 could read beyond its end, or that of its pack.
 
-    It looks at one byte an entry: a place that is wrong without it only leads to an error of libgit2.
+    It looks at the places alone: one that is wrong inside the pack only leads to an error of libgit2.
     """
-    start, count = _table(index)
-    if start is not None and not bytes(index[start : start + 4 * count : 4]).isascii():
-        _offsets(index)
+    places = _offsets(index)
+    if places and not _HEADER <= min(places) <= max(places) < pack_size - _HASH:
+        raise CorruptPack("a place in it lies outside of the pack")
 
 
 def check_index(index: Packed, pack_size: int) -> None:
     """Raise `CorruptPack` for an index that is damaged or leads out of its pack of `pack_size` bytes."""
     if not is_whole(index):
         raise CorruptPack("its checksum does not match")
-    places = _offsets(index)
-    if places and not _HEADER <= min(places) <= max(places) < pack_size - _HASH:
-        raise CorruptPack("a place in it lies outside of the pack")
+    check_bounds(index, pack_size)
 
 
 def _table(index: Packed) -> tuple[int | None, int]:

@@ -393,10 +393,9 @@ class CheckedIndexes:
         if not path.endswith(".idx"):
             if whole and not is_whole(content):
                 raise CorruptPack("its checksum does not match")
-        elif whole:
-            check_index(content, os.stat(f"{path.removesuffix('.idx')}.pack").st_size)
         else:
-            check_bounds(content)
+            check = check_index if whole else check_bounds
+            check(content, os.stat(f"{path.removesuffix('.idx')}.pack").st_size)
 
 
 def borrowed_folders(objects: str, depth: int = _ALTERNATES_DEPTH) -> Iterator[str]:

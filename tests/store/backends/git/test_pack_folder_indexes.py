@@ -60,6 +60,11 @@ def flipped(content: bytearray, count: int) -> None:
     content[OIDS + 24 * count] ^= 0x80
 
 
+def flipped_below(content: bytearray, count: int) -> None:
+    """Lead out of the pack by a place that needs no table of large ones: found by the fuzz of stores."""
+    content[OIDS + 24 * count] ^= 0x08
+
+
 def zeroed(content: bytearray, count: int) -> None:
     content[100:] = bytes(len(content) - 100)
 
@@ -73,7 +78,7 @@ def emptied(content: bytearray, count: int) -> None:
 
 
 DAMAGES = [place(0xFFFFFFFF), place(0x7FFFFFFF), place(0), large_place, counts, more]
-DAMAGES += [flipped, zeroed, cut, emptied]
+DAMAGES += [flipped, flipped_below, zeroed, cut, emptied]
 
 
 @pytest.fixture
@@ -127,6 +132,14 @@ def test_a_damaged_index_is_named_before_libgit2_follows_it(path: Path, damage: 
             assert GitBackend(path).read_many([oid]) == {oid: written[oid]}
     with pytest.raises(DamagedIndex, match=str(damaged)):
         GitBackend(path).check_indexes()
+
+
+@pytest.mark.parametrize("damage", [place(0x08000000), flipped_below])
+def test_what_leads_out_of_a_pack_is_refused_before_anything_is_read(path: Path, damage: Damage) -> None:
+    filled(path)
+    damaged = damage_one(path, damage)
+    with pytest.raises(DamagedIndex, match=f"{damaged}.*outside of the pack"):
+        CheckedIndexes(str(damaged.parent)).require()
 
 
 def test_the_way_out_in_the_message_works(path: Path) -> None:
