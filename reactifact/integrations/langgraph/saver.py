@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -239,8 +240,8 @@ class ReactifactSaver(BaseCheckpointSaver[int]):
             if place.checkpoint is not None:
                 key = Key(place.namespace, place.checkpoint)
                 return self._tuple(thread, key) if key in thread.commits else None
-            newest = max((key for key in thread.commits if key.namespace == place.namespace), default=None)
-            return None if newest is None else self._tuple(thread, newest)
+            newest = thread.newest.get(place.namespace)
+            return None if newest is None else self._tuple(thread, Key(place.namespace, newest))
 
     def _part(self, thread: Thread, key: Key) -> Part | None:
         commit = thread.commits.get(key)
@@ -278,7 +279,7 @@ class ReactifactSaver(BaseCheckpointSaver[int]):
         `filter` are values that the metadata must have, `before` names the checkpoint to begin after,
         `limit` is how many to yield at most.
         """
-        found = self._candidates(config, before)
+        found = self._candidates(config, before, None if filter else limit)
         left = len(found) if limit is None else limit
         while found and left > 0:
             page, found = found[:_PAGE], found[_PAGE:]
@@ -286,25 +287,29 @@ class ReactifactSaver(BaseCheckpointSaver[int]):
                 left -= 1
                 yield one
 
-    def _candidates(self, config: RunnableConfig | None, before: RunnableConfig | None) -> Found:
+    def _candidates(
+        self, config: RunnableConfig | None, before: RunnableConfig | None, wanted: int | None
+    ) -> Found:
+        """Return the checkpoints to be listed, the newest first; no fewer than `wanted`, if there are."""
         given: dict[str, Any] = {} if config is None else config.get("configurable", {})
         threads = self._all_threads() if given.get("thread_id") is None else [str(given["thread_id"])]
-        namespace, wanted = given.get("checkpoint_ns"), given.get("checkpoint_id")
+        namespace, checkpoint = given.get("checkpoint_ns"), given.get("checkpoint_id")
         end = None if before is None else get_checkpoint_id(before)
+        most = None if wanted is None else wanted + _PAGE  # some may be deleted meanwhile
         found: Found = []
         for thread_id in threads:
             thread = self._thread(thread_id)
             with thread.lock:
                 thread.refresh()
-                found += [(thread, key) for key in thread.commits]
-        found = [
-            (thread, key)
-            for thread, key in found
-            if (namespace is None or key.namespace == namespace)
-            and (wanted is None or key.checkpoint == wanted)
-            and (end is None or key.checkpoint < end)
-        ]
-        return sorted(found, key=lambda one: one[1].checkpoint, reverse=True)
+                keys = (
+                    Key(space, one)
+                    for one, space in reversed(thread.order)
+                    if (namespace is None or space == namespace)
+                    and (checkpoint is None or one == checkpoint)
+                    and (end is None or one < end)
+                )
+                found += [(thread, key) for key in islice(keys, most)]
+        return found if len(threads) == 1 else sorted(found, key=lambda one: one[1].checkpoint, reverse=True)
 
     def _page(self, page: Found, wanted: dict[str, Any] | None, left: int) -> Tuples:
         found: Tuples = []
@@ -393,11 +398,9 @@ class ReactifactSaver(BaseCheckpointSaver[int]):
 
     def _latest(self, thread: Thread) -> set[Key]:
         values = self._values()
-        newest: dict[str, Key] = {}
-        for key in thread.commits:
-            newest[key.namespace] = max(key, newest.get(key.namespace, key))
-        kept = set(newest.values())
-        for key in newest.values():
+        newest = [Key(namespace, checkpoint) for namespace, checkpoint in thread.newest.items()]
+        kept = set(newest)
+        for key in newest:
             wanted: set[str] | None = None
             following: Key | None = key
             while following is not None and (part := self._part(thread, following)) is not None:
@@ -445,7 +448,7 @@ class ReactifactSaver(BaseCheckpointSaver[int]):
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
         """Yield checkpoints, as `list` does, read in worker threads."""
-        found = await in_thread(self._candidates, config, before)
+        found = await in_thread(self._candidates, config, before, None if filter else limit)
         left = len(found) if limit is None else limit
         while found and left > 0:
             page, found = found[:_PAGE], found[_PAGE:]

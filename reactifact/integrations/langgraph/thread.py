@@ -8,6 +8,7 @@ anew costs a few reads and not its whole history.
 from __future__ import annotations
 
 import threading
+from bisect import insort
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -53,6 +54,8 @@ class Thread:
         """Drop what is known; it is read again when it is needed."""
         self.nodes: dict[Oid, Node] = {}
         self.commits: dict[Key, Oid] = {}
+        self.order: list[tuple[str, str]] = []  # (checkpoint, namespace) of each, sorted
+        self.newest: dict[str, str] = {}  # the greatest checkpoint of each namespace
         self.heads: dict[str, Oid] = {}  # by branch
         self.writes: Oid | None = None
         self.is_known = False
@@ -115,6 +118,10 @@ class Thread:
         since = 0 if before is None or node.since == 0 else before.since + 1
         self.nodes[commit] = node._replace(since=since)
         if node.key is not None:
+            namespace, checkpoint = node.key
+            if node.key not in self.commits:
+                insort(self.order, (checkpoint, namespace))  # at the end, as a rule
+                self.newest[namespace] = max(checkpoint, self.newest.get(namespace, checkpoint))
             self.commits[node.key] = commit
 
     def _read_index(self, commit: Oid, before: Oid | None) -> None:
