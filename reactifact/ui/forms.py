@@ -67,7 +67,9 @@ class Field:
 
 def form_of(schema: Mapping[str, Any]) -> Field:
     """Return the form of a model's JSON schema. One that is no object is a single field."""
-    return _field((), "The answer", schema, schema.get("$defs") or {}, is_required=True, depth=0)
+    defs = schema.get("$defs")
+    known = defs if isinstance(defs, Mapping) else {}
+    return _field((), "The answer", schema, known, is_required=True, depth=0)
 
 
 def _field(
@@ -83,7 +85,7 @@ def _field(
         return field
     if may_be_null or not (is_required or isinstance(begins_with, Mapping)):
         return field
-    required = found.get("required") or ()
+    required = found["required"] if isinstance(found.get("required"), list) else []
     begins: Mapping[str, Any] = begins_with if isinstance(begins_with, Mapping) else {}
     fields = []
     for key, one in inner.items():
@@ -138,12 +140,16 @@ def _kind(schema: Mapping[str, Any]) -> Kind:
     any_of = schema.get("anyOf")
     if isinstance(any_of, list) and {_type(one) for one in any_of} == {"number", "string"}:
         return "text"  # a decimal number
-    found = kinds.get(kind) if isinstance(kind, str) else None
-    return "date" if found == "text" and schema.get("format") in _DATES else found or "json"
+    found = kinds.get(_word(kind))
+    return "date" if found == "text" and _word(schema.get("format")) in _DATES else found or "json"
 
 
-def _type(schema: Any) -> Any:
-    return schema.get("type") if isinstance(schema, Mapping) else None
+def _type(schema: Any) -> str | None:
+    return _word(schema.get("type")) if isinstance(schema, Mapping) else None
+
+
+def _word(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 # -- what was sent --------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from urllib.parse import parse_qs, urlencode
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, RootModel
 from reading import Reader
@@ -256,6 +256,10 @@ SCHEMAS = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from([*KEYS, "$defs"]), SCHEMAS, max_size=6))
+@example({"type": {}, "anyOf": [{"type": []}]})
+@example({"$ref": "#/$defs/x", "$defs": "object"})
+@example({"type": "string", "format": []})
+@example({"type": "object", "properties": {"x": {}}, "required": 1})
 def test_no_schema_breaks_a_page(schema: dict[str, Any]) -> None:
     form = form_of(schema)
     found = Reader()
