@@ -24,7 +24,7 @@ from ..._store.object_db import Database
 from ..._store.objects import Oid, object_id
 from ..._store.protocol import Collectable, RefUpdate
 from ...erasure import ErasedArtifact, Erasure
-from ...errors import Contention, ErasureRefused, SessionBusy, StoreError
+from ...errors import Contention, ErasureRefused, SessionBusy, StoreError, UnknownRevision
 from ...logging import get_logger
 from .found import Wish
 from .plan import Plan, made, planned
@@ -54,8 +54,25 @@ def erase(database: Database, wish: Wish, *, dry_run: bool = False, wait: float 
             with _locked(database, locks, wait):
                 plan = _adopted(database, planned(database, wish))
                 if set(plan.locks()) <= set(locks):
-                    return _carried_out(database, plan, lambda: planned(database, wish))
+                    return _carried_out(database, plan, _planned_again)
             # a branch was made meanwhile
+
+
+def _planned_again(database: Database, plan: Plan) -> Plan:
+    """Plan once more after a writer that needs no lock: what was found before, and what it added."""
+    try:
+        fresh = planned(database, plan.wish)
+    except (UnknownRevision, ErasureRefused):  # all that held it has moved by now
+        return _same_again(database, plan)
+    known = {one.id for one in plan.listed}
+    listed = [*plan.listed, *(one for one in fresh.listed if one.id not in known)]
+    folders = {**plan.folders, **fresh.folders}
+    spec = plan.spec.with_more(fresh.spec)
+    return made(database, plan.wish, spec, listed, folders, plan.first | fresh.first)
+
+
+def _same_again(database: Database, plan: Plan) -> Plan:
+    return made(database, plan.wish, plan.spec, plan.listed, plan.folders, plan.first)
 
 
 def _adopted(database: Database, plan: Plan) -> Plan:
@@ -78,7 +95,7 @@ def _locked(database: Database, names: Sequence[str], wait: float) -> ExitStack:
     return stack
 
 
-def _carried_out(database: Database, plan: Plan, again: Callable[[], Plan]) -> Erasure:
+def _carried_out(database: Database, plan: Plan, again: Callable[[Database, Plan], Plan]) -> Erasure:
     """Write the marker, the new history and the tombstones, then remove the bytes. Callers hold the locks.
 
     Where somebody who needs no lock moved a ref, it is planned `again`.
@@ -98,7 +115,7 @@ def _carried_out(database: Database, plan: Plan, again: Callable[[], Plan]) -> E
         except Contention:
             if not left:
                 raise
-            plan = again()
+            plan = again(database, plan)
         else:
             break
     _collected(database, marker, ended)
@@ -127,6 +144,7 @@ def _marker(plan: Plan) -> bytes:
             "when": wish.when.isoformat(),
             "fields_only": wish.fields_only,
             "folders": plan.folders,
+            "first": sorted(plan.first),
             "spec": plan.spec.to_dict(),
             "listed": [
                 [one.id, one.token, one.type_id, one.versions, one.because, list(one.fields)]
@@ -180,10 +198,7 @@ def _finish_held(database: Database, wait: float) -> None:
             when,
         )
         spec = Spec.from_dict(record["spec"])
-        plan = made(database, wish, spec, listed, dict(record["folders"]))
+        first = frozenset(record["first"])
+        plan = made(database, wish, spec, listed, dict(record["folders"]), first)
         with _locked(database, plan.locks(), wait):
-
-            def again(was: Plan = plan) -> Plan:
-                return made(database, was.wish, was.spec, was.listed, was.folders)
-
-            _carried_out(database, again(), again)
+            _carried_out(database, _same_again(database, plan), _same_again)

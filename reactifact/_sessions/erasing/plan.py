@@ -44,6 +44,7 @@ class Plan:
     staged: Staging
     moves: list[RefUpdate]
     rests: tuple[str, ...] = ()
+    first: set[Oid] = field(default_factory=set)
     branches: list[Head] = field(default_factory=list)
 
     def locks(self) -> list[str]:
@@ -107,8 +108,12 @@ def made(
     spec: Spec,
     listed: list[ErasedArtifact],
     folders: dict[str, str],
+    first: Iterable[Oid] = (),
 ) -> Plan:
-    """Stage the histories of some sessions without what a spec names, on the refs as they are now."""
+    """Stage the histories of some sessions without what a spec names, on the refs as they are now.
+
+    `first` are the commits by which an erasure that goes on knew the history from before.
+    """
     refs = database.backend.refs("")
     staged = Staging(database)
     rewriter = Rewriter(staged, spec)
@@ -116,11 +121,12 @@ def made(
     _rewrite(database, rewriter, carried)
     spec = replace(spec, calls=tuple(sorted({*spec.calls, *rewriter.calls})))
     plan = Plan(wish, spec, listed, folders, refs, rewriter, staged, [])
+    plan.first = {*first, *rewriter.first}
     for ref, oid in carried.items():
         if (head := head_at(database, ref, oid) if parse_ref(ref) else None) is not None:
             plan.branches.append(head)
     require_free(database, "erase from", {ref: oid for ref, oid in carried.items() if parse_ref(ref)})
-    moves = [*_stones(plan), *_moved(database, plan, carried), *_others(database, plan), *_dropped(plan)]
+    moves = [*_moved(database, plan, carried), *_others(database, plan), *_dropped(plan), *_stones(plan)]
     # the marker moves with what is last: where each session is a document, that is the one it stands in
     own = encode_name(wish.session)
     plan.moves = sorted(moves, key=lambda move: own in move.name.split("/")[2:4])
@@ -221,7 +227,7 @@ def _stones(plan: Plan) -> list[RefUpdate]:
     ]
     found = []
     for session in sorted(set(plan.folders.values())):
-        found += staged_stones(plan.staged, session, stones, plan.rewriter.first)
+        found += staged_stones(plan.staged, session, stones, plan.first)
     return found
 
 

@@ -132,6 +132,19 @@ class Spec:
     def _names(self) -> re.Pattern[str] | None:
         return named({*self.texts, *self.cleared})
 
+    def with_more(self, other: Spec) -> Spec:
+        """Return a spec of what either names; what stands for an artifact stays."""
+        cleared = {
+            name: {**other.cleared.get(name, {}), **self.cleared.get(name, {})}
+            for name in {**self.cleared, **other.cleared}
+        }
+        return Spec(
+            {**other.tokens, **self.tokens},
+            cleared,
+            tuple(dict.fromkeys([*self.values, *other.values])),
+            tuple(sorted({*self.calls, *other.calls})),
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain JSON types."""
         return {

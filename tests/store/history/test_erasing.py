@@ -25,6 +25,11 @@ def test_a_spec_comes_back_from_its_dictionary() -> None:
     spec = Spec({"a": "erased-1"}, {"b": {"0" * 40: Cleared("{}\n", "r")}}, ("x",), ("k",))
     assert Spec.from_dict(spec.to_dict()) == spec
     assert Spec.from_dict(spec.to_dict()).name == spec.name
+    more = spec.with_more(
+        Spec({"a": "erased-9", "c": "erased-3"}, {"b": {"1" * 40: Cleared("{}\n", "r")}}, ("y",))
+    )
+    assert more.tokens == {"a": "erased-1", "c": "erased-3"}
+    assert (len(more.cleared["b"]), more.values, more.calls) == (2, ("x", "y"), ("k",))
     assert Spec({"a": "erased-2"}).name != Spec({"a": "erased-1"}).name
 
 
