@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import re
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -19,6 +21,13 @@ if TYPE_CHECKING:
 # -- the tables of a PostgreSQL store, and every statement on them --
 
 
+_CONTENT = (
+    ("objects", "data", "bytea"),
+    ("refs", "name", 'text COLLATE "C"'),
+    ("kv", "name", 'text COLLATE "C"'),
+    ("kv", "value", "bytea"),
+)
+"""Columns of which the server is to keep no samples: they would outlive the rows in `pg_statistic`."""
 _FIRST_TABLES = (
     "CREATE TABLE {schema}.format (version integer NOT NULL)",
     "CREATE TABLE {schema}.objects (oid bytea PRIMARY KEY, kind integer NOT NULL, size integer NOT NULL,"
@@ -27,6 +36,10 @@ _FIRST_TABLES = (
     'CREATE TABLE {schema}.refs (name text COLLATE "C" PRIMARY KEY, oid bytea NOT NULL)',
     'CREATE TABLE {schema}.kv (name text COLLATE "C" PRIMARY KEY, value bytea NOT NULL)',
     "INSERT INTO {schema}.format VALUES (1)",
+    *(
+        f"ALTER TABLE {{schema}}.{table} ALTER COLUMN {column} SET STATISTICS 0"
+        for table, column, _ in _CONTENT
+    ),
 )
 _PRUNING = (
     "CREATE TABLE {schema}.prunes (number bigint NOT NULL)",
@@ -40,6 +53,7 @@ class Statements:
     """The statements of one schema, made once."""
 
     def __init__(self, schema: str) -> None:
+        self.schema = schema
         self._name = f'"{schema}"'
         make = self.formatted
         self.opened = make("SELECT version, number FROM {schema}.format, {schema}.prunes")
@@ -113,7 +127,21 @@ class Statements:
             " + pg_total_relation_size('{schema}.kv') + pg_total_relation_size('{schema}.unreachable')"
         )
         self.vacuum = make("VACUUM {schema}.objects, {schema}.unreachable")
-        self.rewrite = make("VACUUM FULL {schema}.objects, {schema}.refs, {schema}.kv, {schema}.unreachable")
+        self.rewrite = make(
+            "VACUUM (FULL, VERBOSE) {schema}.objects, {schema}.refs, {schema}.kv, {schema}.unreachable"
+        )
+        columns = ", ".join(f"('{table}', '{column}')" for table, column, _ in _CONTENT)
+        self.samples = (
+            "SELECT 1 FROM pg_stats WHERE schemaname = %s"
+            f" AND (tablename::text, attname::text) IN ({columns}) LIMIT 1"
+        ).encode()
+        self.drop_samples = [  # an ALTER to the type that it has rewrites nothing, and drops what was sampled
+            make(
+                f"ALTER TABLE {{schema}}.{table} ALTER COLUMN {column} TYPE {kind},"
+                f" ALTER COLUMN {column} SET STATISTICS 0"
+            )
+            for table, column, kind in _CONTENT
+        ]
 
     def tables_from(self, version: int) -> list[bytes]:
         """Return what brings tables of a version (0: none) to the present one."""
@@ -175,19 +203,63 @@ def binary(oids: Iterable[Oid]) -> list[bytes]:
     return [bytes.fromhex(oid) for oid in oids]
 
 
+_STILL_SEEN = re.compile(r"(\d+)")  # how the detail begins, in every language of the server
+_PATIENCE = 30.0
+_PAUSE = 0.05
+
+
 def vacuum(connection: Connection, sql: Statements, full: bool) -> list[str]:
-    """Give the space of removed rows back; return the server's warnings: it does no more when it may not."""
+    """Give the space of removed rows back; return the server's warnings: it does no more when it may not.
+
+    With `full` the tables are written anew, and what the server sampled of them is dropped. A row that a
+    transaction of anybody's may still see is written again: that is waited for, and else among the warnings.
+    """
+    if not full:
+        return _heard(connection, sql.vacuum)[0]
+    statements = [sql.rewrite]
+    from psycopg.errors import InsufficientPrivilege
+
+    if connection.execute(sql.samples, (sql.schema,)).fetchall():
+        try:
+            for statement in sql.drop_samples:
+                connection.execute(statement)
+        except InsufficientPrivilege as error:
+            return [str(error)]
+        statements.append(b"VACUUM (FULL, VERBOSE) pg_catalog.pg_statistic")
+    for statement in statements:
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            warnings, seen = _heard(connection, statement)
+            if warnings or not seen:
+                break
+            if time.monotonic() > deadline:
+                return [
+                    f"a transaction that goes on still sees {seen} removed rows: end it, and do this again"
+                ]
+            time.sleep(_PAUSE)
+        if warnings:
+            return warnings
+    return []
+
+
+def _heard(connection: Connection, statement: bytes) -> tuple[list[str], int]:
+    """Run a `VACUUM`; return its warnings, and how many removed rows it had to keep."""
     warnings: list[str] = []
+    seen = 0
 
     def hear(diagnostic: Diagnostic) -> None:
-        warnings.append(diagnostic.message_primary or "")
+        nonlocal seen
+        if diagnostic.severity_nonlocalized != "INFO":
+            warnings.append(diagnostic.message_primary or "")
+        elif found := _STILL_SEEN.match(diagnostic.message_detail or ""):
+            seen += int(found[1])
 
     connection.add_notice_handler(hear)
     try:
-        connection.execute(sql.rewrite if full else sql.vacuum)
+        connection.execute(statement)
     finally:
         connection.remove_notice_handler(hear)
-    return warnings
+    return warnings, seen
 
 
 class HeldPostgres(HeldTables):

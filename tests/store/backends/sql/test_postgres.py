@@ -28,6 +28,7 @@ from sql_suite import SQLSuite, line_of, opened
 from reactifact import SessionStore
 from reactifact._extras import install_command
 from reactifact._sessions.stores import open_database
+from reactifact._store._backends.sql import postgres_statements
 from reactifact._store._backends.sql.postgres_connection import AdvisoryTicket
 from reactifact._store.objects import Oid
 from reactifact._store.protocol import Pruned, RefUpdate
@@ -389,6 +390,44 @@ def test_a_user_who_may_not_rewrite_the_tables_is_told(dsn: str) -> None:
         assert ask(dsn, "SELECT count(*) FROM reactifact.objects") == [(0,)]
         assert backend.prune(grace=0) == Pruned(0, 0, 0)
     ask(dsn, "DROP OWNED BY writer")
+
+
+SAMPLES = """
+SELECT tablename::text, attname::text FROM pg_stats WHERE schemaname = 'reactifact'
+AND attname IN ('data', 'name', 'value')
+"""
+
+
+def test_the_server_keeps_no_samples_of_what_is_stored(dsn: str) -> None:
+    with opened(dsn) as backend:
+        for number in range(20):
+            put(backend, f"refs/heads/s/{number}", f"kept {number}")
+        ask(dsn, "ANALYZE reactifact.objects, reactifact.refs, reactifact.kv")
+        assert ask(dsn, SAMPLES) == []
+        for column in ("data SET STATISTICS -1", "kind SET STATISTICS -1"):  # as an earlier version made it
+            ask(dsn, f"ALTER TABLE reactifact.objects ALTER COLUMN {column}")
+        ask(dsn, "ANALYZE reactifact.objects")
+        assert ask(dsn, SAMPLES) == [("objects", "data")]
+        backend.prune(grace=0, rewrite=True)
+        assert ask(dsn, SAMPLES) == []
+        ask(dsn, "ANALYZE reactifact.objects")
+        assert ask(dsn, SAMPLES) == []
+        assert len(backend.refs("refs/heads/")) == 20
+
+
+def test_rows_that_a_transaction_still_sees_are_told_and_go_when_it_has_ended(
+    dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_statements, "_PATIENCE", 0.0)
+    with opened(dsn) as backend, psycopg.connect(dsn) as reader:
+        oid, item = blob(b"loose")
+        backend.write({oid: item})
+        reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        reader.execute("SELECT 1 FROM pg_class LIMIT 1")  # from here on it sees what is there now
+        with pytest.raises(StoreError, match=r"still sees 1 removed rows: end it"):
+            backend.prune(grace=0, rewrite=True)
+        reader.rollback()
+        assert backend.prune(grace=0, rewrite=True) == Pruned(0, 0, 0)
 
 
 class TestRoundTrips:
