@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping
 from contextvars import Token
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ._extras import install_command
 from .streaming import (
     ActionDelivered,
     CommitMade,
@@ -64,6 +63,8 @@ def observers_of(tracer: Any, meter: Any) -> tuple[Observer, ...]:
         try:
             import opentelemetry.trace  # noqa: F401
         except ImportError as error:
+            from ._extras import install_command
+
             raise ImportError(
                 f"{name}= needs OpenTelemetry, which the extra `otel` brings ({error}): "
                 f"run {install_command('otel')}"

@@ -26,7 +26,6 @@ from ._store.branch import MAIN, Branch
 from ._store.names import branch_ref, encode_name
 from ._store.protocol import Durability, Progress, Pruned, Sized
 from .clock import SYSTEM_CLOCK
-from .erasure import Erasure
 from .errors import StoreError, add_note
 from .logging import get_logger
 from .otel import observe_size, observers_of
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from ._sessions.questions import AskedQuestion
     from ._sessions.relay import RelayReport
     from ._sessions.sync import SyncReport
+    from .erasure import Erasure
 
 __all__ = ["Session", "SessionStore"]
 

@@ -27,7 +27,6 @@ from .._store._history.adoption.text import Refused
 from .._store._history.adoption.tree import stand_on
 from .._store._history.fetched import fetched_news, join_fetched
 from .._store._history.merge import MergePlan
-from .._store._history.tombstones import read_stones, require_clean
 from .._store.branch import Branch, new_change_id, stored_ref
 from .._store.commits import CommitRecord, operation_payload, read_record
 from .._store.graph import first_parents
@@ -128,6 +127,8 @@ def adopt(
     """
     line.ledger.refresh()
     line.ref, line.published = ref, tip
+    from .._store._history.tombstones import read_stones, require_clean
+
     way_out = "go back from it with `reactifact reject`, then erase the same again"
     stones = read_stones(line.database, line.session)
     require_clean(line.objects, line.session, stones, {ref: tip}, "a commit made with git", way_out)

@@ -15,7 +15,6 @@ from .._context.preload import look_ahead
 from .._context.push import publish
 from .._store._backends.files import checked_path
 from .._store._backends.kv import KVBackend
-from .._store._history.tombstones import ERASING
 from .._store.branch import MAIN, Branch, stored_ref
 from .._store.commits import own_record
 from .._store.graph import first_parents, is_ancestor
@@ -100,6 +99,8 @@ def finish_erasures(database: Database) -> None:
     if database.has_finished_erasures:
         return
     database.has_finished_erasures = True
+    from .._store._history.tombstones import ERASING
+
     if scan_refs(database.backend, ERASING).refs:
         from .erasing.erase import finish
 

@@ -52,8 +52,8 @@ def sync(
 
     \b
     Exit codes: 0 all came together, 1 a conflict is left, 2 something else
-    --json: {what, remote, attempts, made, forwarded, merged, heard, pushed, deleted,
-      conflicts: [{session, branch, theirs, details}],
+    --json: {what, remote, attempts, made, forwarded, merged, heard, erased, pushed,
+      deleted, conflicts: [{session, branch, theirs, details}],
       failed: [{session, branch, error}], leases: {session: end}}
     """
     if (leased and release) or (seconds is not None and not leased):

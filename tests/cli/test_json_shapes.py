@@ -118,6 +118,7 @@ CALLS = {
     "context": "STORE user-1",
     "delete": "STORE user-1 o1 --yes",
     "diff": "STORE user-1 user-1/plan@v2",
+    "erase": "STORE o1 --session user-1 --by me --yes",
     "export": "STORE copy.db",
     "fork": "STORE user-1 fresh",
     "fsck": "STORE",

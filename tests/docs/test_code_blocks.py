@@ -488,7 +488,9 @@ async def test_two_stores_are_brought_together(
     assert [type(error).__name__ for _, _, error in left["report"].failed] == ["UnrelatedHistories"]
     await left["branches"].delete_branch("shop", "main")
     left = await run("sync.md", "for conflict in report.conflicts", BranchStore=BranchStore)
-    assert capsys.readouterr().out.endswith("True [('shop', 'main')] [] [] []\n")
+    assert capsys.readouterr().out.endswith(
+        "True [('shop', 'main')] [] [] ['refs/reactifact/deleted/shop']\n"
+    )
     await run("sync.md", "lease=3600", branches=left["branches"])
 
 

@@ -516,7 +516,8 @@ class PostgreSQLKVBackend(SQLBackend):
 
     def size(self) -> int:
         """Return the bytes of the tables, with their indexes and what is stored beside them. Blocks."""
-        return int(self._read(self._sql.size)[0][0])
+        found = self._read(self._sql.size)
+        return int(found[0][0]) if found else 0  # before the first write there are no tables
 
     def _stored(self) -> Oids:
         return {row[0].hex() for row in self._read(self._sql.stored)}
