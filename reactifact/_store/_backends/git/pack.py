@@ -15,7 +15,7 @@ from mmap import mmap
 from typing import NamedTuple, cast
 
 from ....errors import StoreError
-from ...objects import GitObject, Kind, Oid, object_id, require_size
+from ...objects import GitObject, Kind, Oid, deflate, object_id, require_size
 
 # -- pack and index bytes (pack version 2, index version 2), written and joined by hand --
 
@@ -70,7 +70,7 @@ def build_pack(objects: Mapping[Oid, GitObject]) -> PackFiles:
     offset = _HEADER
     for _, oid in sorted([(_ORDER[item.kind], oid) for oid, item in objects.items()]):
         kind, data = objects[oid]
-        packed = _entry_header(_TYPE[kind], len(data)) + zlib.compress(data, 1)
+        packed = _entry_header(_TYPE[kind], len(data)) + deflate(data, 1)
         entries.append(tuple.__new__(Entry, (bytes.fromhex(oid), offset, zlib.crc32(packed))))
         chunks.append(packed)
         offset += len(packed)

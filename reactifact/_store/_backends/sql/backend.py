@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
@@ -14,7 +13,7 @@ from ...._store import canonical
 from ....errors import Contention, DamagedRef, StoreError
 from ....threads import in_thread
 from ...names import encode_name
-from ...objects import GitObject, Kind, Oid, inflate, object_id, reach, references, require_size
+from ...objects import GitObject, Kind, Oid, deflate, inflate, object_id, reach, references, require_size
 from ...protocol import (
     Durability,
     HeldLock,
@@ -58,7 +57,7 @@ def object_row(oid: Oid, item: GitObject) -> ObjectRow:
     """Return the row of one object."""
     data = item.data
     if len(data) >= _COMPRESSED_FROM:
-        packed = zlib.compress(data, _LEVEL)
+        packed = deflate(data, _LEVEL)
         data = packed if len(packed) < len(data) else data
     row = bytes.fromhex(oid), _NUMBERS[item.kind], len(item.data), data
     return tuple.__new__(ObjectRow, row)  # its own constructor is Python
