@@ -28,7 +28,17 @@ from .common import (
     to_stderr,
 )
 
-_COUNTS = ("tried", "delivered", "failed", "parked", "skipped", "waiting", "waiting_failed", "waiting_parked")
+_COUNTS = (
+    "tried",
+    "delivered",
+    "failed",
+    "parked",
+    "skipped",
+    "expired",
+    "waiting",
+    "waiting_failed",
+    "waiting_parked",
+)
 
 
 @click.command(short_help="Deliver what waits in all sessions, until told to stop.")
@@ -88,8 +98,8 @@ def relay(
     --once something failed or could not be read.
 
     \b
-    --json: {what, tried, delivered, failed, parked, skipped, waiting, waiting_failed,
-      waiting_parked, oldest_waiting, errors: [{session, branch, error}]}
+    --json: {what, tried, delivered, failed, parked, skipped, expired, waiting,
+      waiting_failed, waiting_parked, oldest_waiting, errors: [{session, branch, error}]}
     """
     deliver = load_attribute(dispatcher, "a dispatcher: a function of a context and an action")
     if log_format != "off":
@@ -113,6 +123,8 @@ def relay(
         print_json({**found, "oldest_waiting": oldest, "errors": errors})
     else:
         parts = [f"{report.delivered} delivered", f"{report.failed} failed", f"{report.parked} parked"]
+        if report.expired:
+            parts.append(f"{counted(report.expired, 'branch', 'branches')} with questions that expired")
         line(f"{', '.join(parts)}; {report.waiting} waiting")
         for error in errors:
             to_stderr(f"{plain(error['session'])}/{plain(error['branch'])}: {error['error']}")

@@ -7,12 +7,25 @@ import os
 import signal
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import anyio
 import pytest
+from pydantic import BaseModel
+from support import Note, Order
 
-from reactifact import PendingAction, SessionStore
+from reactifact import (
+    Consume,
+    PendingAction,
+    ProduceCall,
+    Runtime,
+    RuntimeResources,
+    SessionStore,
+    create_agent,
+    produce,
+)
+from reactifact.testing import JumpingClock
 
 SCRIPT = '''
 import os, sys, time
@@ -121,3 +134,28 @@ def test_a_signal_lets_what_is_being_sent_end_and_be_recorded(folder: Path) -> N
     again = finished(folder, "--dispatcher", "mailer_of_test:well", "--once", "--log", "off")
     assert again.returncode == 0
     assert sorted((folder / "sent").read_text().split()) == ["a", "b"]
+
+
+class Approval(BaseModel):
+    is_approved: bool
+
+
+def test_questions_that_expired_are_told(folder: Path) -> None:
+    @produce(Note)
+    async def ask(call: ProduceCall) -> None:
+        await call.ask(Approval, "may I?", deadline=timedelta(hours=1))
+
+    async def asked() -> None:
+        resources = RuntimeResources(clock=JumpingClock(datetime(2020, 1, 1, tzinfo=UTC)))
+        agent = create_agent("asker", consumes=[Consume(Order)], produces=[ask])
+        async with await SessionStore(folder / "s.git", durability="os").open("q", resources) as session:
+            session.context.create(Order(item="tea"), id="order:1")
+            await Runtime(session.context, [agent], session=session).arun()
+
+    anyio.run(asked)
+    arguments = ("--dispatcher", "mailer_of_test:well", "--once", "--log", "off")
+    done = finished(folder, *arguments)
+    told = "2 delivered, 0 failed, 0 parked, 1 branch with questions that expired; 0 waiting\n"
+    assert (done.returncode, done.stdout, done.stderr) == (0, told, "")
+    again = json.loads(finished(folder, *arguments, "--json").stdout)
+    assert (again["expired"], again["delivered"]) == (0, 0)
