@@ -59,6 +59,7 @@ class GoneBack(NamedTuple):
     tip: Node
     baseline: int
     was_collected: list[bool]  # whether git gc has run since
+    compactions: int  # that were made before it
 
 
 class History(RuleBasedStateMachine):
@@ -230,7 +231,8 @@ class History(RuleBasedStateMachine):
                 context.checkout(model.baseline - 1)
         target = model.baseline + version % (model.tip.version - model.baseline + 1)
         self.save(name)
-        before, is_logged = GoneBack(model.tip, model.baseline, [False]), target != model.tip.version
+        before = GoneBack(model.tip, model.baseline, [False], len(self.compactions))
+        is_logged = target != model.tip.version
         context.checkout(target)
         model.go_to(target)
         if is_logged:
@@ -290,7 +292,8 @@ class History(RuleBasedStateMachine):
         model = self.model[name]
         last = self.compactions[-1] if self.compactions else None
         held = self.store.database.backend.refs("refs/heads/")
-        if any(held[f"refs/heads/s/{name}"] in done.refs.values() for done in self.compactions) and (
+        standing = self.standing(held[f"refs/heads/s/{name}"])
+        if any(standing & {*done.refs.values()} for done in self.compactions) and (
             last is None
             or f"refs/heads/s/{name}" not in last.refs
             or any(last.tips.get(other) is not branch.tip for other, branch in self.model.items())
@@ -298,6 +301,9 @@ class History(RuleBasedStateMachine):
             or any(held[ref] != oid for ref, oid in last.refs.items())
         ):
             return  # some branches would stay compacted: the model has one history for all
+        checkouts = self.checkouts_below(name, held)
+        if checkouts and checkouts[-1].compactions < len(self.compactions):
+            return  # likewise: it would go back to before a compaction that others went through
         try:
             done = undo_last(self.store.database, "s", name)
         except StoreError as error:
@@ -306,12 +312,12 @@ class History(RuleBasedStateMachine):
             assert not model.tip.is_versioned
             return
         if done.startswith("the checkout of version") and "cannot be undone" not in done:
-            gone = self.last_checkout(name, held).pop()
+            gone = checkouts.pop()
             model.tip, model.state, model.baseline = gone.tip, gone.tip.state, gone.baseline
             self.reload()
             return
         if "the checkout of version" in done:
-            assert self.last_checkout(name, held)[-1].was_collected == [True]
+            assert checkouts[-1].was_collected == [True]
             return
         if "nothing to undo" in done or "cannot be undone" in done:
             is_empty = model.tip.version == model.baseline
@@ -331,10 +337,19 @@ class History(RuleBasedStateMachine):
             model.baseline = self.contexts[name].compacted_at
         self.reload()
 
-    def last_checkout(self, name: str, held: dict[str, str]) -> list[GoneBack]:
+    def standing(self, tip: str) -> set[str]:
+        """Return where an undo finds a branch: its tip, and what stands below notes of its queue."""
+        found = set()
+        for oid, record in first_parents(self.store.database, tip):
+            found.add(oid)
+            if record is None or record.kind not in ("queue", "adopt"):
+                break
+        return found
+
+    def checkouts_below(self, name: str, held: dict[str, str]) -> list[GoneBack]:
         """Return the checkouts that led to where a branch stands, the last of them at the end."""
         below = (oid for oid, _ in first_parents(self.store.database, held[f"refs/heads/s/{name}"]))
-        return next(self.checkouts[name, oid] for oid in below if self.checkouts.get((name, oid)))
+        return next((self.checkouts[name, oid] for oid in below if self.checkouts.get((name, oid))), [])
 
     @rule()
     def reopen(self) -> None:

@@ -85,13 +85,13 @@ def test_the_thread_reads_well_in_plain_git(tmp_path: Path) -> None:
         "langgraph: step 2 (update): wrote facts",
     ]
     subjects = [text.partition(": ")[2] for text in git(path, *line, "trip%2F1/pending-writes").splitlines()]
-    assert subjects[-7:-1] == [
+    assert sorted(subjects[-7:-1]) == [  # LangGraph writes them from threads: in which order is theirs
         "approve was interrupted",
-        "research wrote facts, wish",
         "hotels wrote facts",
+        "research wrote facts, wish",
+        "the input wrote facts, wish",
+        "the input wrote facts, wish",
         "trains wrote facts",
-        "the input wrote facts, wish",
-        "the input wrote facts, wish",
     ]
     diff = git(path, "diff", "trip%2F1/main~1", "trip%2F1/main", "--", "thread/channels")
     assert "+++ b/thread/channels/answer.json" in diff
