@@ -84,7 +84,7 @@ class CommitRecord:
     def decode(data: bytes) -> CommitRecord:
         """Return the record in a header, or in the bytes of a `commit.json` of format 1."""
         record: Any = canonical.decode(data)
-        return typed(CommitRecord(**{name: record[name] for name in _FIELDS if name in record}))
+        return _typed_record(record)
 
 
 _LEDGER = '"kind":"ledger"'
@@ -296,7 +296,13 @@ def _in_header(header: str) -> CommitRecord:
 @refusing_damage("the record of a commit")
 def _decoded(data: bytes) -> CommitRecord:
     said = _said(data.decode())
-    return typed(CommitRecord(**{name: said[name] for name in _FIELDS if name in said}))
+    return _typed_record(said)
+
+
+def _typed_record(said: Mapping[str, Any]) -> CommitRecord:
+    record = typed(CommitRecord(**{name: said[name] for name in _FIELDS if name in said}))
+    datetime.fromisoformat(record.timestamp)  # one that is no time is damage, wherever it is asked for
+    return record
 
 
 @lru_cache(maxsize=_DECODED)

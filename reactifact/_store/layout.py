@@ -125,7 +125,10 @@ def _meta(data: bytes) -> Meta:
     reads = tuple(typed(ReadRecord(*read)) for read in record.pop("reads", ()))
     listings = tuple(typed(ListingRecord(*listing)) for listing in record.pop("listings", ()))
     known = {name: record.get(name) for name in _META_FIELDS}
-    return typed(Meta(**known, reads=reads, listings=listings))
+    found = typed(Meta(**known, reads=reads, listings=listings))
+    for moment in (found.created_at, found.updated_at):
+        datetime.fromisoformat(moment)  # one that is no time is damage, wherever it is asked for
+    return found
 
 
 _decoded: dict[bytes, Meta] = {}  # what was written is read back soon: by the next generation

@@ -204,7 +204,8 @@ async def test_direct_changes_are_in_the_store_but_carry_no_version(place: Place
 def test_bookkeeping_that_is_remembered_is_bounded_by_what_it_holds() -> None:
     """A commit may have read thousands of artifacts: a number of records is no bound of memory."""
     reads = tuple(ReadRecord(f"document:{number}", 0) for number in range(1_000))
-    meta = Meta("a", "T", 0, 0, 0, "", "", "0" * 40, "", "", "", None, None, None, None, reads)
+    when = "2030-01-01T00:00:00+00:00"
+    meta = Meta("a", "T", 0, 0, 0, when, when, "0" * 40, "", "", "", None, None, None, None, reads)
     written = [replace(meta, id=f"a{number}").encode() for number in range(800)]
     found = {id(Meta.decode(data)) for data in written[-10:]}
     assert len(found) == 10

@@ -49,10 +49,13 @@ META = Meta(
 texts = st.text(max_size=10)
 reads = st.lists(st.builds(ReadRecord, texts, st.integers(-1, 99)), max_size=3).map(tuple)
 listings = st.lists(st.builds(ListingRecord, texts, texts, st.integers(0, 99)), max_size=3).map(tuple)
-NAMES = ("id", "type_id", "created_at", "updated_at", "content_hash", "revision", "author")
+NAMES = ("id", "type_id", "content_hash", "revision", "author")
 metas = st.builds(
     Meta,
     **dict.fromkeys(NAMES, texts),
+    **dict.fromkeys(
+        ("created_at", "updated_at"), st.datetimes().map(lambda moment: f"{moment.isoformat()}+00:00")
+    ),
     **dict.fromkeys(("version", "sequence", "written"), st.integers(0, 2**40)),
     **dict.fromkeys(("commit", "created_by", "writer", "writer_author"), st.none() | texts),
     payload=st.just(OID),
@@ -74,7 +77,9 @@ def test_a_meta_of_a_later_minor_form_is_read() -> None:
     assert Meta.decode(canonical.encode({**record, "later": [1]})) == META
 
 
-@pytest.mark.parametrize("change", [{"version": "1"}, {"id": None}, {"reads": [["x"]]}, {"reads": "no"}])
+@pytest.mark.parametrize(
+    "change", [{"version": "1"}, {"id": None}, {"reads": [["x"]]}, {"reads": "no"}, {"updated_at": "noon"}]
+)
 def test_a_damaged_meta_is_named(change: dict[str, Any]) -> None:
     record: Any = canonical.decode(META.encode())
     with pytest.raises(StoreError, match="the bookkeeping of an artifact"):

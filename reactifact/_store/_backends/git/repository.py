@@ -241,7 +241,7 @@ def _read_config(git_dir: Path, location: str) -> dict[str, str | None]:
         if not path.is_file():
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
         return {entry.name: entry.value for entry in pygit2.Config(str(path))}
-    except (OSError, pygit2.GitError) as error:
+    except (OSError, pygit2.GitError, UnicodeDecodeError) as error:
         raise NotAStore(
             f"{location} has no readable `config` ({error}); restore it from a clone or a backup"
         ) from error

@@ -275,6 +275,14 @@ class TestNotAStore:
             config.write("[core]\n\trepositoryformatversion = 1\n[extensions]\n\tinvented = true\n")
         self.refuse(path, "extensions.invented", "fsck")
 
+    def test_a_config_that_is_not_text(self, path: Path) -> None:
+        GitBackend(path).close()
+        subprocess.run(["git", "init", "-q", "--bare", str(path)], check=True)
+        with (path / "config").open("ab") as file:
+            file.write(b"[core]\n\tworktree = \xff\n")
+        with pytest.raises(NotAStore, match="no readable `config`"):
+            GitBackend(path)
+
     def test_a_repository_without_config(self, path: Path) -> None:
         made(path)
         (path / "config").unlink()
