@@ -6,9 +6,11 @@ could not be found again by another process.
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from pydantic import BaseModel, Field
@@ -212,3 +214,14 @@ async def commit(
     else:
         context.update(kick, Kick(number=known.data.number + 1))
     await Runtime(context, [Worker(author)]).arun()
+
+
+def load_script(name: str) -> ModuleType:
+    """Import a Python program of `scripts/`, which is no package."""
+    path = Path(__file__).parents[1] / "scripts" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"{name}_script", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

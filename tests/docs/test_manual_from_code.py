@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
 from types import ModuleType
 
 import click
 import pytest
+from support import load_script
 
 from reactifact.cli import cli
 
@@ -17,12 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def manual() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("manual_script", ROOT / "scripts" / "manual.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("manual")
 
 
 @pytest.mark.parametrize("page", ["cli.md", "errors.md"])

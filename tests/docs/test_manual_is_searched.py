@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
 from pkgutil import iter_modules
 from types import ModuleType
 
 import pytest
+from support import load_script
 
 import reactifact
 import reactifact.integrations
@@ -58,14 +58,7 @@ ASKED = (
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location(
-        "manual_names_script", DOCS.parent / "scripts" / "manual.py"
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("manual")
 
 
 def code_blocks(text: str) -> str:

@@ -216,9 +216,9 @@ def vacuum(connection: Connection, sql: Statements, full: bool) -> list[str]:
     """
     if not full:
         return _heard(connection, sql.vacuum)[0]
-    statements = [sql.rewrite]
     from psycopg.errors import InsufficientPrivilege
 
+    statements = [sql.rewrite]
     if connection.execute(sql.samples, (sql.schema,)).fetchall():
         try:
             for statement in sql.drop_samples:
@@ -230,15 +230,15 @@ def vacuum(connection: Connection, sql: Statements, full: bool) -> list[str]:
         deadline = time.monotonic() + _PATIENCE
         while True:
             warnings, seen = _heard(connection, statement)
-            if warnings or not seen:
+            if warnings:
+                return warnings
+            if not seen:
                 break
             if time.monotonic() > deadline:
                 return [
                     f"a transaction that goes on still sees {seen} removed rows: end it, and do this again"
                 ]
             time.sleep(_PAUSE)
-        if warnings:
-            return warnings
     return []
 
 
