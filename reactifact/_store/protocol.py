@@ -20,7 +20,7 @@ from .objects import GitObject, Oid, misnamed, object_id, require_size
 # -- the one protocol between reactifact and the place where objects and refs live --
 
 
-Durability = Literal["full", "os"]
+Durability = Literal["full", "strict", "os"]
 """`full`: a write is on stable storage when it returns. `os`: it survives a killed process, no power cut."""
 
 
@@ -367,9 +367,9 @@ def check_ref_name(name: str) -> None:
 
 
 def check_durability(durability: Durability) -> Durability:
-    """Return what was handed in. Raises `ValueError` for what is neither `full` nor `os`."""
-    if durability not in ("full", "os"):
-        raise ValueError(f"durability is 'full' or 'os', not {durability!r}")
+    """Return what was handed in. Raises `ValueError` for what is neither `full`, `strict` nor `os`."""
+    if durability not in ("full", "strict", "os"):
+        raise ValueError(f"durability is 'full', 'strict' or 'os', not {durability!r}")
     return durability
 
 

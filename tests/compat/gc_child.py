@@ -2,8 +2,9 @@
 
     gc_child.py PATH ROUNDS PROTECT
 
-Each round writes a commit on a branch of its own (so that nothing but its own ref keeps it alive) and
-pauses between pack, index and ref until git has come by, as a slow disk or a busy machine would.
+Each round makes a branch of its own (so that nothing but its own ref keeps its commits alive), moves it, and
+pauses in one of the two writes between pack, index and ref until git has come by, as a slow disk or a busy
+machine would.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-PAUSES = ("pack-renamed", "idx-renamed", "pack-dir-synced", "ref-locked", "ref-written")
+PAUSES = ("pack-written", "idx-renamed", "pack-placed", "ref-locked", "ref-written")
 
 
 def main(path: str, rounds: int, protect: bool) -> None:
@@ -21,7 +22,7 @@ def main(path: str, rounds: int, protect: bool) -> None:
     from reactifact._store._backends.git.backend import GitBackend
     from reactifact._store.protocol import RefUpdate
 
-    backend = GitBackend(path, durability="os")
+    backend = GitBackend(path)
     backend._packs.protect = protect
     for number in range(rounds):
         paused = PAUSES[number % len(PAUSES)]
@@ -31,10 +32,13 @@ def main(path: str, rounds: int, protect: bool) -> None:
                 print("paused", flush=True)
                 sys.stdin.readline()
 
-        backend.fault = pause
-        oid, objects = commit(f"round {number}")
-        backend.write(objects, [RefUpdate(f"refs/heads/s{number}/main", None, oid)])
-        print("acknowledged", *objects, flush=True)
+        ref, old = f"refs/heads/s{number}/main", None
+        for turn in range(2):
+            backend.fault = pause if turn == number // len(PAUSES) % 2 else None
+            oid, objects = commit(f"round {number}, {turn}", *([] if old is None else [old]))
+            backend.write(objects, [RefUpdate(ref, old, oid)])
+            print("acknowledged", *objects, flush=True)
+            old = oid
 
 
 main(sys.argv[1], int(sys.argv[2]), sys.argv[3] == "protect")

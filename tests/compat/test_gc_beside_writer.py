@@ -29,7 +29,10 @@ def collect(path: Path, *command: str) -> None:
 
 
 def race(path: Path, rounds: int, *, protect: bool) -> list[str]:
-    """Run the writer with git beside it; return the ids that it was told are safe."""
+    """Run the writer with git beside it; return the ids that it was told are safe.
+
+    Without protection git comes by in the pauses alone: one `git gc` beside another does nothing.
+    """
     GitBackend(path)
     writer = subprocess.Popen(
         [
@@ -56,7 +59,8 @@ def race(path: Path, rounds: int, *, protect: bool) -> list[str]:
                 collect(path, *command)
 
     beside = threading.Thread(target=loop)
-    beside.start()
+    if protect:
+        beside.start()
     pauses = 0
     try:
         for line in writer.stdout:
@@ -69,7 +73,8 @@ def race(path: Path, rounds: int, *, protect: bool) -> list[str]:
                 writer.stdin.flush()
     finally:
         stop.set()
-        beside.join()
+        if protect:
+            beside.join()
         _, err = writer.communicate(timeout=60)
     if protect:
         assert (writer.returncode, err, pauses) == (0, "", rounds)
@@ -91,7 +96,7 @@ def lost(path: Path, acknowledged: list[str]) -> list[str]:
 
 def check_nothing_is_lost(path: Path, rounds: int) -> None:
     acknowledged = race(path, rounds, protect=True)
-    assert len(acknowledged) == rounds * 4
+    assert len(acknowledged) == rounds * 2 * 4
     assert lost(path, acknowledged) == []
     backend = GitBackend(path)
     assert len(backend.refs()) == rounds
@@ -112,11 +117,8 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
 
 
 def test_without_the_keep_something_is_lost(tmp_path: Path) -> None:
-    for run in range(5):
-        path = tmp_path / f"{run}.git"
-        if lost(path, race(path, 10, protect=False)):
-            return
-    pytest.fail("git gc beside an unprotected writer lost nothing: this test proves nothing here")
+    path = tmp_path / "store.git"
+    assert lost(path, race(path, 10, protect=False))
 
 
 @pytest.mark.full

@@ -15,7 +15,7 @@ from reactifact.errors import StaleSession, StoreError
 
 pytestmark = pytest.mark.anyio
 
-STEPS = ("ref-renamed", "ref-dir-synced", "keep-removed")
+STEPS = ("ref-renamed", "ref-moved", "keep-removed")
 
 
 class Fault:

@@ -31,6 +31,8 @@ import anyio
 from power_cut_shop import SESSIONS, Receipt, runtime_of
 
 from reactifact import Context, PendingAction, SessionStore
+from reactifact._store._backends.git import journal
+from reactifact._store._backends.git.backend import GitBackend
 from reactifact.artifacts import Artifact
 from reactifact.branching import BranchStore
 from reactifact.errors import ReactifactError
@@ -51,10 +53,11 @@ class Unavailable(Exception):
 
 @dataclass
 class Cut:
-    """What one cut left. Everything but the first two is a loss when it is not empty."""
+    """What one cut left. Everything but the first three is a loss when it is not empty."""
 
     delivered: int = 0
     returned: int = 0
+    put_back: int = 0
     fsck: list[str] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
     lost_intents: list[str] = field(default_factory=list)
@@ -160,18 +163,29 @@ def cut_power(outer: Path, world: Path, copy: Path) -> list[str]:
 # -- what is left --------------------------------------------------------------------------------
 
 
-async def examine(path: Path, seen: list[str]) -> Cut:
-    """Hold what a copy of the store has against what the world has seen."""
+async def examine(path: Path, durability: str, seen: list[str]) -> Cut:
+    """Hold what a copy of the store has against what the world has seen.
+
+    Git finds a store of the durability `strict` sound as it is, others once we have opened them.
+    """
     words = [line.split(" ") for line in seen]
     delivered = [(session_id, key) for verb, session_id, key in words if verb == "delivered"]
     returned = [(session_id, number) for verb, session_id, number in words if verb == "returned"]
     branched = [(session_id, name) for verb, session_id, name in words if verb == "branched"]
-    cut = Cut(len(delivered), len(returned), fsck=fsck(path))
+    cut = Cut(len(delivered), len(returned))
+    if durability == "strict":
+        cut.fsck = fsck(path)
     if not (path / "HEAD").exists():
         cut.unreadable.append("there is no store")
         cut.lost_intents = [" ".join(one) for one in delivered]
         return cut
+    steps: list[str] = []
+    journal.boot_id = lambda: "the boot after the cut"
+    GitBackend.fault = staticmethod(steps.append)
     store = SessionStore(path)
+    GitBackend.fault = None
+    cut.put_back = sum(step.startswith("put-back") for step in steps)
+    cut.fsck += fsck(path)
     contexts: dict[tuple[str, str], Context] = {}
     try:
         contexts = await every_branch(store, cut)
@@ -275,7 +289,7 @@ def experiment(folder: Path, durability: str, copies: int, seed: int) -> list[Cu
                 copy = folder / f"copy-{number}.img"
                 seen = cut_power(outer, world, copy)
                 with mounted(copy, folder / "copy") as survivor:
-                    cuts.append(anyio.run(examine, survivor / "state.git", seen))
+                    cuts.append(anyio.run(examine, survivor / "state.git", durability, seen))
                 copy.unlink()
     return cuts
 

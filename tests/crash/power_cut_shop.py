@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import random
 import sys
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import anyio
 from pydantic import BaseModel
@@ -27,6 +27,7 @@ from reactifact import (
     create_agent,
     produce,
 )
+from reactifact._store.protocol import Durability
 from reactifact.artifacts import Artifact
 from reactifact.branching import BranchStore
 from reactifact.session import Session
@@ -100,7 +101,7 @@ class Counter:
 
 
 async def main(path: str, world_path: str, durability: str) -> None:
-    store = SessionStore(path, durability="full" if durability == "full" else "os")
+    store = SessionStore(path, durability=cast(Durability, durability))
     branches = BranchStore(store.database)
     world = World(world_path)
     counters = [Counter(await store.open(session_id), branches, world) for session_id in SESSIONS]

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.power_cut
 
 LAB = Path(__file__).with_name("power_cut_lab.py")
 TOOLS = ("unshare", "mkfs.ext4", "losetup", "mount", "umount", "sync", "cp")
-COUNTS = ("delivered", "returned")
+COUNTS = ("delivered", "returned", "put_back")
 CUTS = 8
 CUTS_OF_A_FULL_RUN = 20  # in each of the rounds: every round starts with an empty disk
 ROUNDS_OF_A_FULL_RUN = 10
@@ -94,16 +94,22 @@ def seed() -> int:
     return random.randrange(1 << 32)
 
 
-def test_what_was_delivered_survives_a_power_cut(tmp_path: Path, seed: int) -> None:
-    cuts = cut_power(tmp_path, "full", CUTS, seed)
+@pytest.mark.parametrize("durability", ["full", "strict"])
+def test_what_was_delivered_survives_a_power_cut(tmp_path: Path, seed: int, durability: str) -> None:
+    cuts = cut_power(tmp_path, durability, CUTS, seed)
     assert [losses(cut) for cut in cuts] == [{}] * CUTS, f"seed {seed}"
     assert cuts[-1]["delivered"] > cuts[0]["delivered"] > 0
+    # that files were missing shows that the journal is what saves them
+    assert (sum(cut["put_back"] for cut in cuts) > 0) == (durability == "full")
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("durability", ["full", "strict"])
 @pytest.mark.parametrize("round_", range(ROUNDS_OF_A_FULL_RUN))
-def test_what_was_delivered_survives_many_power_cuts(tmp_path: Path, seed: int, round_: int) -> None:
-    cuts = cut_power(tmp_path, "full", CUTS_OF_A_FULL_RUN, seed)
+def test_what_was_delivered_survives_many_power_cuts(
+    tmp_path: Path, seed: int, round_: int, durability: str
+) -> None:
+    cuts = cut_power(tmp_path, durability, CUTS_OF_A_FULL_RUN, seed)
     assert [losses(cut) for cut in cuts] == [{}] * CUTS_OF_A_FULL_RUN, f"seed {seed}"
 
 

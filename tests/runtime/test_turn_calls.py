@@ -18,6 +18,7 @@ import pytest
 from support import Order, Receipt
 
 from reactifact import Consume, PendingAction, ProduceCall, Runtime, SessionStore, create_agent, produce
+from reactifact._store._backends.git import journal
 from reactifact._store._backends.git.backend import GitBackend
 from reactifact._store.objects import GitObject, Oid
 from reactifact._store.protocol import RefUpdate
@@ -31,11 +32,11 @@ threads that run already can be counted too."""
 WRITES = 3
 """Of a turn: the order before an agent works on it, what was decided before it is sent, the outcome."""
 
-SYNCS = 5
-"""Of a write: the pack, its index, the folder of both, the ref, its folder. None stands for another."""
+NAMES = 4
+"""Renames and links of a write: the mark of its pack, the index, git's lock on the ref, the ref."""
 
-NAMES = 5
-"""Renames and links of a write: the mark of its pack, pack, index, git's lock on the ref, the ref."""
+GROWTH = 5
+"""Syncs of ten turns in which the journal grows."""
 
 OBJECTS = 53
 """Of a turn: three artifacts, each a payload and its bookkeeping below three folders; an event, an intent and
@@ -103,11 +104,13 @@ async def test_a_turn_gives_a_bare_repository_no_more_than_it_did(
 
     await run(5)  # the first ones make the folders that the others find
     backend.written.clear()
+    monkeypatch.setattr(journal, "_sync_data", counting("fdatasync"))
     for name in ("fsync", "rename", "link"):
         monkeypatch.setattr(os, name, counting(name))
     await run(10)
     assert len(sent) == turns == 15
     assert backend.written["writes"] == 10 * WRITES
-    assert calls["fsync"] <= 10 * WRITES * SYNCS
+    assert calls["fdatasync"] == 10 * WRITES
+    assert calls["fsync"] <= GROWTH
     assert calls["rename"] + calls["link"] <= 10 * WRITES * NAMES
     assert backend.written["objects"] <= 10 * OBJECTS

@@ -227,16 +227,19 @@ class FileLock:
         self.release(unlink=False)
 
 
-def try_lock(path: str, *, create: bool = True) -> FileLock | None:
+def try_lock(path: str, *, create: bool = True, shared: bool = False) -> FileLock | None:
     """Take the `flock` of the file at `path`, or return `None` where somebody holds it.
+
+    With `shared` others may hold it so too.
 
     Raises `FileNotFoundError` when there is no such file and `create` is false, `LinkInStore`.
     """
     flags = os.O_RDWR | (os.O_CREAT if create else 0)
+    how = fcntl.LOCK_NB | (fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
     while True:
         descriptor = open_plain(path, flags)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, how)
             if _is_still_at(descriptor, path):
                 return FileLock(path, descriptor)
         except OSError as error:
@@ -248,11 +251,11 @@ def try_lock(path: str, *, create: bool = True) -> FileLock | None:
         os.close(descriptor)
 
 
-def wait_lock(path: str, wait: float, *, longest_pause: float) -> FileLock | None:
+def wait_lock(path: str, wait: float, *, longest_pause: float, shared: bool = False) -> FileLock | None:
     """Take the `flock` of `path`, polling with growing pauses for at most `wait` seconds."""
     deadline = time.monotonic() + wait
     pause = _FIRST_PAUSE
-    while (lock := try_lock(path)) is None:
+    while (lock := try_lock(path, shared=shared)) is None:
         left = deadline - time.monotonic()
         if left <= 0:
             return None
@@ -307,16 +310,16 @@ class LockFolder:
         return FileQueue(f"{self._folder}/queue-{_digest(name)}", try_lock, alone)
 
     @contextmanager
-    def internal(self, purpose: str, wait: float) -> Iterator[bool]:
-        """Hold one of our own short locks; yields whether it was had within `wait` seconds."""
+    def internal(self, purpose: str, wait: float) -> Iterator[FileLock | None]:
+        """Hold one of our own short locks; yields it, `None` where it was not had within `wait` seconds."""
         lock = self._wait(f"{self._folder}/{purpose}", wait, longest_pause=_SHORT_PAUSE)
         try:
-            yield lock is not None
+            yield lock
         finally:
             if lock is not None:
                 lock.release(unlink=False)
 
-    def striped(self, subject: str, wait: float) -> AbstractContextManager[bool]:
+    def striped(self, subject: str, wait: float) -> AbstractContextManager[FileLock | None]:
         """Like `internal` for one of many subjects, over a fixed number of lock files."""
         stripe = hashlib.sha256(subject.encode()).digest()[0] % _STRIPES
         return self.internal(f"stripe-{stripe:02}", wait)

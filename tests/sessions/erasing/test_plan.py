@@ -135,7 +135,7 @@ async def test_a_writer_that_needs_no_lock_is_taken_along(tmp_path: Path) -> Non
     backend: Any = store.database.backend
 
     def meanwhile(step: str) -> None:
-        if step == "ref-dir-synced" and next(steps, False) is False and not written:
+        if step == "ref-moved" and next(steps, False) is False and not written:
             written.append(step)
             anyio.run(edit, SessionStore(where, durability="os"), "s", NAME, f"{SECRET} late")
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pygit2
 from pygit2.enums import ObjectType
 
-from ....errors import MissingObject, SessionBusy, StoreError
+from ....errors import MissingObject, SessionBusy, StoreBusy, StoreError
 from ...objects import MAX_OBJECT, OVERHEAD, GitObject, Kind, Oid, first_parent, require_size
 from ...protocol import (
     Durability,
@@ -31,7 +31,8 @@ from ..files import checked_path, make_folders, os_errors, remove
 from ..kv import ObjectKVBackend
 from ..locks import FileLock, LockFolder, LockQueue
 from .collect import Collector
-from .pack import build_pack, read_loose
+from .journal import LARGEST_PACK, Journal
+from .pack import PackFiles, build_pack, read_loose
 from .pack_folder import (
     TRIGGER,
     CheckedIndexes,
@@ -112,10 +113,14 @@ class GitBackend:
     Where there is nothing yet, it is made by the first write or lock, or when `repository` is asked for;
     until then it reads as empty.
 
-    With `durability="full"` a write is on stable storage when it returns; with `"os"` it survives
-    the death of the process, not a power cut. `fault`, if set, is called with the name of each step
-    of a write that has just been done, so that tests can kill, pause or fail there; set on the class,
-    it is called for the making of the store too.
+    With `durability="full"` a write is on stable storage when it returns, in the journal; after a power cut
+    the next opening puts back what of it the disk had not got under its name in the repository. With
+    `"strict"` each file is synced before git sees it, so that git finds a sound repository also before that,
+    at five syncs a write instead of one. With `"os"` a write survives the death of the process, not a power
+    cut.
+
+    `fault`, if set, is called with the name of each step of a write that has just been done, so that tests
+    can kill, pause or fail there; set on the class, it is called for the making of the store too.
 
     `lock_wait` is how many seconds a write waits for a lock file (`main.lock`, `packed-refs.lock`) that
     another program holds, by default 10; then it raises `StoreBusy`.
@@ -145,8 +150,8 @@ class GitBackend:
         self._max_object = max_object
         self._location = checked_path(path)
         self._path = Path(os.path.realpath(self._location))
-        self._sync = durability == "full"
         self._durability = check_durability(durability)
+        self._sync = durability != "os"
         self._read_only = read_only
         git_dir = self._git_dir = os.path.normpath(self._path)
         self._objects_path = f"{git_dir}/objects"
@@ -161,6 +166,10 @@ class GitBackend:
         self._refs = RefFolder(
             git_dir, self._location, self._git_locks, self._logs, sync=self._sync, step=self._step
         )
+        self._journal = Journal(
+            git_dir, self._location, self._locks, wait=lambda: self._git_locks.wait, step=self._step
+        )
+        self._notes = durability == "full"
         self._head = Head(git_dir, self._refs, self._git_locks, sync=self._sync, step=self._step)
         self._recent = RecentObjects()
         self._mutex = threading.Lock()
@@ -180,6 +189,7 @@ class GitBackend:
         )
         read_only = self._read_only
         with os_errors(self._location, "opening"):
+            self._recover()
             self._settled = not read_only and settle(repository, self._git_locks)
             self._count_packs()
             if not read_only and (self._packs.needs_sweep() or self._refs.needs_sweep()):
@@ -410,11 +420,50 @@ class GitBackend:
                 return
             with _BUILDING:
                 packed = build_pack(objects)
-            with self._packs.published([packed.pack], lambda: packed.idx):
-                self._recent.add(objects)
-                self._move(updates)
+            if self._notes and _is_move(updates) and len(packed.pack) <= LARGEST_PACK:
+                with self._packs.kept() as base:
+                    self._refs.move(updates[0], self._noted(updates[0], objects, base, packed), sync=False)
+                note_moved(self._git_dir, [updates[0].name])
+            else:
+                with self._packs.published([packed.pack], lambda: packed.idx):
+                    self._recent.add(objects)
+                    self._move(updates)
         with self._mutex:
             self._small_packs += 1
+
+    @contextmanager
+    def _noted(
+        self, update: RefUpdate, objects: Mapping[Oid, GitObject], base: str, packed: PackFiles
+    ) -> Iterator[None]:
+        """Note a pack and the move of a ref to what it holds by one sync, and put the pack in place."""
+        with self._journal.noted(update, base, packed):
+            self._packs.place(base, [packed.pack], lambda: packed.idx, sync=False)
+            self._recent.add(objects)
+            yield
+
+    def _recover(self) -> None:
+        """Put back what a power cut took of what the journal notes. Raises `StoreError`, `StoreBusy`."""
+        journal, refs = self._journal, self._refs
+        if not journal.is_from_another_boot():
+            return
+        if self._read_only and (journal.lost() or any(map(refs.is_behind, journal.moves()))):
+            raise StoreError(
+                f"{self._location} was cut off from power before the disk had all that its journal notes; "
+                f"open it once without read_only (`reactifact fsck {self._location}`), which puts it back"
+            )
+        if self._read_only:
+            return
+        with journal.alone():
+            if not journal.is_from_another_boot():
+                return  # somebody else has done it
+            for record in journal.lost():
+                journal.put_back(record)
+                self._step("put-back-pack")
+            for one in journal.moves():
+                if refs.is_behind(one):
+                    refs.put_back(one)
+                    self._step("put-back-ref")
+            journal.begin_anew()
 
     def queue(self, name: str) -> LockQueue:
         """Return the queue of those who wait for a named lock."""
@@ -450,9 +499,10 @@ class GitBackend:
                 if had:
                     self._sweep()
                     self._merger.merge()
+                    self._journal.settle()
             self._count_packs()
         self._reopen()
-        return had
+        return had is not None
 
     def size(self) -> int:
         """Return the bytes of the files below `objects`. Blocks."""
@@ -482,6 +532,11 @@ class GitBackend:
             self._recent.clear()
             self._reopen()
             self._collector().collect()
+            if not self._journal.settle(wait=self._git_locks.wait, wipe=True):
+                raise StoreBusy(
+                    f"the journal of {self._location}, which may hold what was removed, is held by another "
+                    f"process for over {self._git_locks.wait:g} seconds; do this again"
+                )
             shutil.rmtree(f"{self._git_dir}/logs", ignore_errors=True)
             self._step("collected")
         self._count_packs()
@@ -532,6 +587,7 @@ class GitBackend:
         self._recent.clear()
         self._refs.close()
         self._packs.close()
+        self._journal.close()
 
     def _require_writable(self) -> None:
         if self._read_only:
@@ -568,10 +624,12 @@ class GitBackend:
 
     def _move(self, updates: Sequence[RefUpdate]) -> None:
         moved: list[RefUpdate] = []
+        # what others note and is not synced yet must not be taken for the newest
+        notes = self._notes or self._journal.has_records()
         self._head.prepare(updates)
         try:
             for update in updates:
-                self._refs.move(update)
+                self._refs.move(update, self._journal.noted(update) if notes else None, sync=not self._notes)
                 moved.append(update)
         finally:
             self._head.follow(moved)
@@ -648,6 +706,11 @@ class GitBackend:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.location!r})"
+
+
+def _is_move(updates: Sequence[RefUpdate]) -> bool:
+    """Tell whether one ref is moved that there is, and stays."""
+    return len(updates) == 1 and updates[0].expected is not None and updates[0].new is not None
 
 
 def _size_of(folder: str) -> int:

@@ -4,10 +4,12 @@ It owns names, order and durability of the files there, what marks a writer as a
 killed writers left, and the merging of small packs in bounded slices. A `.keep` of ours is a hard link to a
 file that its writer holds locked, so a kept pack whose lock can be had belongs to a dead writer.
 
-A write takes five syncs, in this order, and none stands for another: the pack and its index before they get
-the names by which git finds them, else a power cut leaves names with no content; their folder before a ref
-leads to what they hold; the content of the ref before it gets the name of the ref; the folder of that before
-the write is reported. Git, which knows nothing of us, finds a sound repository after a cut at any moment.
+A write of a small pack is noted in the `journal`, by one sync, and not synced here. Where nothing is noted
+(a large pack, `durability="strict"`) it takes five syncs, in this order, and none stands for another: pack
+and index before they get the names by which git finds them, else a power cut leaves names with no content;
+their folder before a ref leads to what they hold; the content of the ref before it gets the name of the ref;
+the folder of that before the write is reported. Git, which knows nothing of us, then finds a sound
+repository after a cut at any moment.
 """
 
 from __future__ import annotations
@@ -234,18 +236,28 @@ class PackFolder:
 
     @contextmanager
     def published(self, chunks: Iterable[bytes], index: Callable[[], bytes]) -> Iterator[None]:
-        """Put a pack in place and hold its `.keep` until the end of the `with`.
+        """Put a pack in place, synced, and hold its `.keep` until the end of the `with`.
 
         `chunks` are the bytes of the pack; `index` is called for those of the index once they are
         used up, and may raise to give up before anything is in place.
+        """
+        with self.kept() as base:
+            self.place(base, chunks, index, sync=self._sync)
+            yield
+
+    @contextmanager
+    def kept(self) -> Iterator[str]:
+        """Hold the `.keep` of a pack to come for the length of a `with`; gives its path without extension.
 
         The name is never one that existed before, not even for equal content: `git repack` may
         already have decided to remove a pack that is there, and two writers would share one `.keep`.
         """
         base = f"{self.folder}/pack-{secrets.token_hex(20)}"
         with self._writer.kept(base):
-            self._place(base, chunks, index)
-            yield
+            self._step("keep-renamed")
+            if not self.protect:
+                remove(f"{base}.keep")
+            yield base
         self._step("keep-removed")
 
     def packs(self) -> list[StoredPack]:
@@ -287,23 +299,27 @@ class PackFolder:
         """Give back what marks this writer as alive; the next publication takes it again."""
         self._writer.close()
 
-    def _place(self, base: str, chunks: Iterable[bytes], index: Callable[[], bytes]) -> None:
-        new_pack, new_index = f"{base}.pack.new", f"{base}.idx.new"
+    def place(self, base: str, chunks: Iterable[bytes], index: Callable[[], bytes], *, sync: bool) -> None:
+        """Put a pack and then its index at a path that is kept, on an error neither.
+
+        Git looks for the index first. What is synced gets its name only then: a power cut may take the
+        `.keep`, by which the rest of a killed writer is known.
+        """
+        new_index = f"{base}.idx.new"
+        new_pack = f"{base}.pack.new" if sync else f"{base}.pack"
         try:
-            self._step("keep-renamed")
-            if not self.protect:
-                remove(f"{base}.keep")
-            write_new(new_pack, chunks, sync=self._sync, mode=_PACK_MODE)
+            write_new(new_pack, chunks, sync=sync, mode=_PACK_MODE)
             self._step("pack-written")
-            write_new(new_index, [index()], sync=self._sync, mode=_PACK_MODE)
+            write_new(new_index, [index()], sync=sync, mode=_PACK_MODE)
             self._step("idx-written")
-            os.rename(new_pack, f"{base}.pack")
-            self._step("pack-renamed")
+            if sync:
+                os.rename(new_pack, f"{base}.pack")
+                self._step("pack-renamed")
             os.rename(new_index, f"{base}.idx")
             self._step("idx-renamed")
-            if self._sync:
+            if sync:
                 sync_folder(self.folder)
-            self._step("pack-dir-synced")
+            self._step("pack-placed")
         except BaseException:
             _remove_parts(base)
             raise

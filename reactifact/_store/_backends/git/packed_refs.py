@@ -43,10 +43,10 @@ class LockFile:
         self._descriptor = descriptor
         self._sync = sync
 
-    def write(self, content: bytes) -> None:
-        """Write and sync what the target is to hold."""
+    def write(self, content: bytes, *, sync: bool = True) -> None:
+        """Write what the target is to hold, and sync it, unless `sync` says that it is noted elsewhere."""
         write_all(self._descriptor, content)
-        if self._sync:
+        if self._sync and sync:
             os.fsync(self._descriptor)
 
     def commit(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import datetime
 
 import pygit2
@@ -19,6 +19,7 @@ from ...names import plain
 from ...objects import Oid
 from ...protocol import RefScan, RefUpdate, name_in_the_way, parent_names
 from ..files import open_plain, read_plain, refuse_links, remove, sync_folder, write_all
+from .journal import Moves
 from .pack_folder import Step
 from .packed_refs import PACKED, GitLocks, LockFile, PackedRefs
 from .reflog import RefLogs
@@ -143,11 +144,13 @@ class RefFolder:
                 f"{update.expected or 'nothing'}: somebody moved it; load it again and retry"
             )
 
-    def move(self, update: RefUpdate) -> None:
-        """Compare and swap one ref under its locks.
+    def move(
+        self, update: RefUpdate, noted: AbstractContextManager[None] | None = None, *, sync: bool = True
+    ) -> None:
+        """Compare and swap one ref under its locks, within `noted` once it holds what is expected.
 
-        Raises `Contention` when it does not hold what is expected, `StoreBusy` when its locks are not to
-        be had.
+        A ref that is made or removed is synced, another one only with `sync`. Raises `Contention` when it
+        does not hold what is expected, `StoreBusy` when its locks are not to be had.
         """
         with self._between_ours(update.name):
             if update.expected is None:  # else what it holds is read once git is locked out too
@@ -155,7 +158,7 @@ class RefFolder:
                 if update.new is not None:
                     self._make_way(update.name)
             if update.new is not None or update.expected is not None:
-                self._swap(update)
+                self._swap(update, noted, sync=sync or update.expected is None)
 
     def forget_moves(self, before: datetime) -> int:
         """Take moves older than a moment out of git's logs; return how many. Raises `StoreBusy`."""
@@ -173,26 +176,52 @@ class RefFolder:
         with self._locks.between_ours(subject, f"refs under {folder}", striped=name != folder):
             yield
 
-    def _swap(self, update: RefUpdate) -> None:
+    def _swap(self, update: RefUpdate, noted: AbstractContextManager[None] | None, *, sync: bool) -> None:
         path = f"{self._git_dir}/{update.name}"
         with self._locks.file(update.name) as lock:
             self._step("ref-locked")
             # git may have moved it until we had its lock
             self.require(update, self.read(update.name))
-            if update.new is not None:
-                self._set(path, lock, update.new)
-                return
-            self._delete(update.name)
+            with noted or nullcontext():
+                if update.new is not None:
+                    self._set(path, lock, update.new, sync=sync)
+                    return
+                self._delete(update.name)
         self._remove_empty_folders(os.path.dirname(path))
 
-    def _set(self, path: str, lock: LockFile, oid: Oid) -> None:
-        lock.write(oid.encode() + b"\n")
+    def _set(self, path: str, lock: LockFile, oid: Oid, *, sync: bool) -> None:
+        lock.write(oid.encode() + b"\n", sync=sync)
         self._step("ref-written")
         lock.commit()
         self._step("ref-renamed")
-        if self._sync:
+        if self._sync and sync:
             sync_folder(os.path.dirname(path))
-        self._step("ref-dir-synced")
+        self._step("ref-moved")
+
+    def is_behind(self, moves: Moves) -> bool:
+        """Tell whether a ref stands, or may stand, where it was before the last move that is noted of it.
+
+        So a power cut leaves it: with an earlier value or no content. What git has moved since stays, and
+        so does what was removed.
+        """
+        content = self._loose(moves.name)
+        if content is None:
+            try:
+                return self._packed.get(moves.name) in moves.earlier
+            except DamagedRef:
+                return True
+        if not _OID.fullmatch(content):
+            return not content.startswith(b"ref:")
+        oid = content.decode()
+        by_git = self._logs.moves(moves.name)[-1:]
+        moved_since = any(move.new == oid and move.when.timestamp() > moves.when for move in by_git)
+        return oid in moves.earlier and not moved_since
+
+    def put_back(self, moves: Moves) -> None:
+        """Set a ref that is behind to what it was moved to last. Raises `StoreBusy`."""
+        with self._between_ours(moves.name), self._locks.file(moves.name) as lock:
+            if self.is_behind(moves):
+                self._set(f"{self._git_dir}/{moves.name}", lock, moves.last, sync=True)
 
     def _delete(self, name: str) -> None:
         path = f"{self._git_dir}/{name}"

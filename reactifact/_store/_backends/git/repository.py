@@ -41,6 +41,7 @@ _OWN = (
     *("refs", "refs/heads", "refs/tags"),
     *("logs", "logs/refs", "logs/refs/heads", "logs/HEAD"),
     *("reactifact", "reactifact/identity", "reactifact/locks", "reactifact/writers"),
+    "reactifact/journal",
 )
 """What is written, or emptied, in the repository itself; `refs` looks at what lies below it."""
 

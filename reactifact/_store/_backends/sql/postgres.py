@@ -154,7 +154,7 @@ class PostgreSQLKVBackend(SQLBackend):
         server, locks = driver()
         self._schema = schema
         self._sql = Statements(schema)
-        self._server = server(dsn, sync=durability == "full", read_only=read_only)
+        self._server = server(dsn, sync=durability != "os", read_only=read_only)
         self._locks = locks(self._server, f"lock\0{schema}")
         self._mutex = threading.Lock()
         self._in_doubt: set[tuple[RefUpdate, ...]] = set()  # writes whose end was not heard of

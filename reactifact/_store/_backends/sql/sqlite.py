@@ -547,7 +547,7 @@ class SQLiteKVBackend(SQLBackend):
     ) -> None:
         super().__init__(durability, max_object)
         self._file = SQLiteFile(
-            path, _STORE, sync=durability == "full", create=create, read_only=read_only, step=self._step
+            path, _STORE, sync=durability != "os", create=create, read_only=read_only, step=self._step
         )
         self._locks = LockFolder(f"{self._file.path}-locks", self._file.location)
         self._prunes = 0  # how many there had been when this store was opened; of one to be made, none

@@ -84,7 +84,7 @@ def test_a_writer_beside_it_loses_nothing(tmp_path: Path) -> None:
     waits = iter([True])
 
     def pause(step: str) -> None:
-        if step == "pack-dir-synced" and next(waits, False):
+        if step == "pack-placed" and next(waits, False):
             published.set()
             assert walked.wait(20)
 

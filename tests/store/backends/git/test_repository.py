@@ -20,7 +20,7 @@ from building import MAIN, blob, commit, put
 from reactifact._store._backends.git.backend import GitBackend
 from reactifact._store._backends.git.pack_folder import TRIGGER
 from reactifact._store.objects import GitObject, Oid
-from reactifact._store.protocol import RefUpdate
+from reactifact._store.protocol import Durability, RefUpdate
 from reactifact.errors import (
     Contention,
     DamagedRef,
@@ -31,19 +31,16 @@ from reactifact.errors import (
     StoreError,
 )
 
-WRITE_STEPS = [
-    "keep-renamed",
-    "pack-written",
-    "idx-written",
-    "pack-renamed",
-    "idx-renamed",
-    "pack-dir-synced",
-    "ref-locked",
-    "ref-written",
-    "ref-renamed",
-    "ref-dir-synced",
-    "keep-removed",
-]
+PACK_STEPS = ["pack-written", "idx-written", "idx-renamed", "pack-placed"]
+REF_STEPS = ["ref-written", "ref-renamed", "ref-moved", "keep-removed"]
+WRITE_STEPS = {
+    "full": ["keep-renamed", "ref-locked", "journal-written", "journal-synced", *PACK_STEPS, *REF_STEPS],
+    "strict": ["keep-renamed", *PACK_STEPS[:2], "pack-renamed", *PACK_STEPS[2:], "ref-locked", *REF_STEPS],
+    "os": ["keep-renamed", *PACK_STEPS, "ref-locked", *REF_STEPS],
+}
+"""The steps of a write that moves a ref, by durability."""
+
+ALL_STEPS = [(durability, step) for durability, steps in WRITE_STEPS.items() for step in steps]
 LEFT_BY_WRITERS = re.compile(r".*\.(keep|new|lock)")
 
 SETTINGS = (
@@ -512,8 +509,7 @@ class TestRefsBesideGit:
 
 
 class TestKilledWriters:
-    @pytest.mark.parametrize("durability", ["full", "os"])
-    @pytest.mark.parametrize("step", WRITE_STEPS)
+    @pytest.mark.parametrize(("durability", "step"), ALL_STEPS)
     def test_the_store_is_whole_and_writable_after_a_kill(
         self, path: Path, step: str, durability: str
     ) -> None:
@@ -521,7 +517,7 @@ class TestKilledWriters:
         code, _, err = finish(child("kill", path, step, durability))
         assert (code, err) == (-9, "")
         new, _ = commit("two", old)
-        moved = step in WRITE_STEPS[WRITE_STEPS.index("ref-renamed") :]
+        moved = step in REF_STEPS[1:]
         backend = GitBackend(path)
         assert backend.refs() == {MAIN: new if moved else old}
         fsck(path)
@@ -606,9 +602,11 @@ class TestKilledWriters:
 
 class TestRefusingDisks:
     @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EIO])
-    @pytest.mark.parametrize("step", WRITE_STEPS[:-1])
-    def test_an_error_at_any_step_leaves_a_usable_store(self, path: Path, step: str, code: int) -> None:
-        backend = GitBackend(path)
+    @pytest.mark.parametrize(("durability", "step"), [one for one in ALL_STEPS if one[1] != "keep-removed"])
+    def test_an_error_at_any_step_leaves_a_usable_store(
+        self, path: Path, durability: Durability, step: str, code: int
+    ) -> None:
+        backend = GitBackend(path, durability=durability)
         old = put(backend, MAIN, "one")
 
         def fail(name: str) -> None:
@@ -624,7 +622,7 @@ class TestRefusingDisks:
         backend.fault = None
         reopened = GitBackend(path)
         head = reopened.refs()[MAIN]
-        assert head == (new if step in ("ref-renamed", "ref-dir-synced") else old)
+        assert head == (new if step in ("ref-renamed", "ref-moved") else old)
         for usable in (backend, reopened):
             head = put(usable, MAIN, "three", head)
         fsck(path)

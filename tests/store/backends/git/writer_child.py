@@ -16,11 +16,12 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from typing import cast
 
 from building import MAIN, blob, commit, put
 
 from reactifact._store._backends.git.backend import GitBackend
-from reactifact._store.protocol import RefUpdate
+from reactifact._store.protocol import Durability, RefUpdate
 from reactifact.errors import StoreError
 
 
@@ -35,7 +36,7 @@ def dies_at(step: str) -> Callable[[str], None]:
 def main(action: str, path: str, *rest: str) -> None:
     if action == "kill":
         step, durability = rest
-        backend = GitBackend(path, durability="full" if durability == "full" else "os")
+        backend = GitBackend(path, durability=cast(Durability, durability))
         backend.fault = dies_at(step)
         old = backend.refs(MAIN)[MAIN]
         oid, objects = commit("two", old)
