@@ -8,7 +8,8 @@ import struct
 import sys
 import zlib
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from bisect import bisect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from mmap import mmap
@@ -29,6 +30,9 @@ _LARGE_OFFSET = 0x80000000
 _HEADER = 12
 _HASH = 20
 _OIDS = 8 + 1024
+_CHUNK = 1024 * 1024
+_AT_ONCE = 4096
+"""About how many objects a step of a merge goes through: some milliseconds."""
 
 Packed = bytes | memoryview | mmap
 """The bytes of a pack or an index, in memory or mapped."""
@@ -48,15 +52,6 @@ class Entry(NamedTuple):
     oid: bytes
     offset: int
     crc: int
-
-
-class Piece(NamedTuple):
-    """One packed object to be copied: where it lies, and its place in the new pack."""
-
-    source: int
-    start: int
-    end: int
-    entry: Entry
 
 
 class CorruptPack(ValueError):
@@ -85,28 +80,41 @@ def build_index(entries: Iterable[Entry], pack_checksum: bytes) -> bytes:
     counts = [0] * 256
     for entry in ordered:
         counts[entry.oid[0]] += 1
-    fanout = accumulate(counts)
-    offsets: list[int] = []
+    oids = b"".join([entry.oid for entry in ordered])
+    crcs = struct.pack(f">{len(ordered)}I", *[entry.crc for entry in ordered])
+    return _index(counts, oids, crcs, [entry.offset for entry in ordered], pack_checksum)
+
+
+def _index(
+    counts: Iterable[int], oids: bytes, crcs: bytes, offsets: Iterable[int], pack_checksum: bytes
+) -> bytes:
+    """Put an index together: the columns in order of id, and how many ids begin with each byte."""
+    places = array("I")
     large: list[int] = []
-    for entry in ordered:
-        if entry.offset < _LARGE_OFFSET:
-            offsets.append(entry.offset)
+    for offset in offsets:
+        if offset < _LARGE_OFFSET:
+            places.append(offset)
         else:
-            offsets.append(_LARGE_OFFSET | len(large))
-            large.append(entry.offset)
-    size = len(ordered)
+            places.append(_LARGE_OFFSET | len(large))
+            large.append(offset)
     body = b"".join(
         [
             _INDEX_MAGIC,
-            struct.pack(">I256I", 2, *fanout),
-            b"".join([entry.oid for entry in ordered]),
-            struct.pack(f">{size}I", *[entry.crc for entry in ordered]),
-            struct.pack(f">{size}I", *offsets),
+            struct.pack(">I256I", 2, *accumulate(counts)),
+            oids,
+            crcs,
+            _big_endian(places),
             struct.pack(f">{len(large)}Q", *large),
             pack_checksum,
         ]
     )
     return body + hashlib.sha1(body, usedforsecurity=False).digest()
+
+
+def _big_endian(numbers: array[int]) -> bytes:
+    if sys.byteorder == "little":
+        numbers.byteswap()
+    return numbers.tobytes()
 
 
 def parse_index(index: Packed) -> list[Entry]:
@@ -184,63 +192,154 @@ def is_whole(file: Packed) -> bool:
     return hashlib.sha1(content[:-20], usedforsecurity=False).digest() == content[-20:]
 
 
-def holds_all(pack: Packed, entries: Sequence[Entry]) -> bool:
-    """Tell whether `entries` are as many as the head of `pack` says."""
-    return bytes(pack[:8]) == _PACK_MAGIC and bytes(pack[8:_HEADER]) == struct.pack(">I", len(entries))
+class PackSource:
+    """A pack and its index as a source of a merge. Raises `CorruptPack` for an index that is damaged.
 
-
-def holds_deltas(pack: Packed, entries: Sequence[Entry]) -> bool:
-    """Tell whether any entry of `pack` is a delta: one that means nothing outside its pack."""
-    return any((pack[entry.offset] >> 4) & 7 not in _WHOLE_TYPES for entry in entries)
-
-
-def is_intact(pack: Packed, entries: Sequence[Entry]) -> bool:
-    """Tell whether every packed object matches the CRC-32 that the index holds for it."""
-    with memoryview(pack) as view:
-        return all(_crc(view, start, end) == entry.crc for entry, start, end in _extents(view, entries))
-
-
-def _crc(view: memoryview, start: int, end: int) -> int:
-    with view[start:end] as packed:
-        return zlib.crc32(packed)
-
-
-def plan_join(packs: Sequence[tuple[Packed, Sequence[Entry]]]) -> list[Piece]:
-    """Say what to copy from where so that one pack holds each object of `packs` once.
-
-    Objects keep the order they have; of one that stands in several packs the first is taken.
+    Both may be mapped. The columns of the index are kept as they stand there, in order of id.
     """
-    seen: set[bytes] = set()
-    pieces: list[Piece] = []
-    offset = _HEADER
-    for source, (pack, entries) in enumerate(packs):
-        for entry, start, end in _extents(pack, entries):
-            if entry.oid in seen:
-                continue
-            seen.add(entry.oid)
-            pieces.append(Piece(source, start, end, Entry(entry.oid, offset, entry.crc)))
-            offset += end - start
-    return pieces
+
+    def __init__(self, pack: Packed, index: Packed) -> None:
+        check_index(index, len(pack))
+        if bytes(index[:8]) != _INDEX_MAGIC + b"\0\0\0\2":
+            raise CorruptPack("not a version 2 index")
+        self.pack = pack
+        self.places = _offsets(index)
+        size = len(self.places)
+        self.fanout = (0, *struct.unpack_from(">256I", index, 8))
+        self.oids = bytes(index[_OIDS : _OIDS + size * _HASH])
+        self.crcs = bytes(index[_OIDS + size * _HASH : _OIDS + size * (_HASH + 4)])
+        self.dropped: list[tuple[int, int]] = []
+        """The extents of objects that another source has too, in order of place."""
+
+    def can_be_merged(self) -> bool:
+        """Tell whether the pack is sound and holds what the index says, without deltas.
+
+        A delta means nothing outside of its pack. Reads all of it.
+        """
+        head = _PACK_MAGIC + struct.pack(">I", len(self.places))
+        return bytes(self.pack[:_HEADER]) == head and not self._holds_deltas() and is_whole(self.pack)
+
+    def _holds_deltas(self) -> bool:
+        pack = self.pack
+        return not {(pack[place] >> 4) & 7 for place in self.places} <= _WHOLE_TYPES
+
+    def ids(self, start: int, end: int) -> list[bytes]:
+        """Return the ids at these places of the index, in order."""
+        oids = self.oids
+        return [oids[at : at + _HASH] for at in range(start * _HASH, end * _HASH, _HASH)]
+
+    def drop(self, at: Iterable[int]) -> None:
+        """Leave out the objects at these places of the index."""
+        ordered = sorted(self.places)
+        ends = dict(pairwise([*ordered, len(self.pack) - _HASH]))
+        self.dropped = sorted((self.places[one], ends[self.places[one]]) for one in at)
+
+    def runs(self) -> Iterator[tuple[int, int]]:
+        """Yield the extents of what stays, as few as they can be."""
+        start = _HEADER
+        for first, end in self.dropped:
+            if first > start:
+                yield start, first
+            start = end
+        if start < len(self.pack) - _HASH:
+            yield start, len(self.pack) - _HASH
 
 
-def join_packs(packs: Sequence[Packed], pieces: Sequence[Piece]) -> Iterator[bytes]:
-    """Yield the bytes of the pack that `plan_join` planned, its checksum as the last chunk."""
-    header = b"PACK" + struct.pack(">II", 2, len(pieces))
-    digest = hashlib.sha1(header, usedforsecurity=False)
-    yield header
-    for piece in pieces:
-        chunk = bytes(packs[piece.source][piece.start : piece.end])
-        digest.update(chunk)
-        yield chunk
-    yield digest.digest()
+class PackJoin:
+    """Several packs as one that holds each object once: where several have it, the first one's stays.
 
+    It goes by the columns of the indexes and copies whole runs of packs: a merge is work for the interpreter
+    that everything else waits for. `pace` is called between its steps.
+    """
 
-def _extents(pack: Packed, entries: Sequence[Entry]) -> Iterator[tuple[Entry, int, int]]:
-    """Yield each entry with where its packed bytes start and end, in order of place."""
-    ordered = sorted(entries, key=lambda entry: entry.offset)
-    ends = [entry.offset for entry in ordered[1:]] + [len(pack) - _HASH]
-    for entry, end in zip(ordered, ends, strict=True):
-        yield entry, entry.offset, end
+    def __init__(self, sources: Sequence[PackSource], pace: Callable[[], None] = lambda: None) -> None:
+        self._sources = sources
+        self._pace = pace
+        total = sum(len(source.places) for source in sources)
+        width = max(1, 256 * _AT_ONCE // max(total, 1))
+        self._ranges = [(byte, min(byte + width, 256)) for byte in range(0, 256, width)]
+        """First bytes of ids that are gone through together."""
+        self._drop_doubles()
+        self.size = sum(len(source.places) - len(source.dropped) for source in sources)
+        """Objects."""
+        self._begins: list[int] = []  # how far the objects of each source move
+        end = _HEADER
+        for source in sources:
+            self._begins.append(end - _HEADER)
+            end += sum(last - first for first, last in source.runs())
+
+    def _drop_doubles(self) -> None:
+        doubles: list[list[int]] = [[] for _ in self._sources]
+        for first, last in self._ranges:
+            seen: set[bytes] = set()
+            for source, found in zip(self._sources, doubles, strict=True):
+                start = source.fanout[first]
+                ids = source.ids(start, source.fanout[last])
+                if not seen.isdisjoint(ids):
+                    found += [start + at for at, oid in enumerate(ids) if oid in seen]
+                seen.update(ids)
+            self._pace()
+        for source, found in zip(self._sources, doubles, strict=True):
+            if found:
+                source.drop(found)
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yield the bytes of the pack, its checksum as the last chunk."""
+        header = b"PACK" + struct.pack(">II", 2, self.size)
+        digest = hashlib.sha1(header, usedforsecurity=False)
+        yield header
+        for source in self._sources:
+            for start, end in source.runs():
+                for at in range(start, end, _CHUNK):
+                    chunk = bytes(source.pack[at : min(at + _CHUNK, end)])
+                    digest.update(chunk)
+                    yield chunk
+                    self._pace()
+        yield digest.digest()
+
+    def index(self, pack_checksum: bytes) -> bytes:
+        """Return the index of the pack."""
+        moved = [
+            self._moved(source, begin) for source, begin in zip(self._sources, self._begins, strict=True)
+        ]
+        counts = [0] * 256
+        oids: list[bytes] = []
+        crcs: list[bytes] = []
+        offsets = array("Q")
+        for first, last in self._ranges:
+            rows: list[tuple[bytes, int, bytes]] = []
+            for source, places in zip(self._sources, moved, strict=True):
+                start, end = source.fanout[first], source.fanout[last]
+                sums = source.crcs
+                rows += zip(
+                    source.ids(start, end),
+                    places[start:end],
+                    [sums[at : at + 4] for at in range(start * 4, end * 4, 4)],
+                    strict=True,
+                )
+            rows = sorted(row for row in rows if row[1])
+            for oid, _, _ in rows:
+                counts[oid[0]] += 1
+            oids += [row[0] for row in rows]
+            offsets.extend([row[1] for row in rows])
+            crcs += [row[2] for row in rows]
+            self._pace()
+        return _index(counts, b"".join(oids), b"".join(crcs), offsets, pack_checksum)
+
+    def _moved(self, source: PackSource, begin: int) -> array[int]:
+        """Return where the objects of a source stand in the joined pack, 0 for those that are left out."""
+        if not source.dropped:
+            return array("Q", [place + begin for place in source.places])
+        firsts = [first for first, _ in source.dropped]
+        gone = [0, *accumulate(end - first for first, end in source.dropped)]
+        left_out = set(firsts)
+        return array(
+            "Q",
+            [
+                0 if place in left_out else place + begin - gone[bisect(firsts, place)]
+                for place in source.places
+            ],
+        )
 
 
 @lru_cache(maxsize=4096)

@@ -28,20 +28,7 @@ from typing import NamedTuple
 from ....errors import DamagedIndex
 from ..files import read_plain, refuse_links, remove, sync_folder, write_all, write_new
 from ..locks import FileLock, try_lock
-from .pack import (
-    CorruptPack,
-    Entry,
-    build_index,
-    check_bounds,
-    check_index,
-    holds_all,
-    holds_deltas,
-    is_intact,
-    is_whole,
-    join_packs,
-    parse_index,
-    plan_join,
-)
+from .pack import CorruptPack, PackJoin, PackSource, check_bounds, check_index, is_whole
 
 # -- what marks a writer as alive: one locked file, to which its `.keep` files are hard links --
 
@@ -479,8 +466,7 @@ _SLICE_BYTES = 512 * 1024 * 1024
 
 class _Source(NamedTuple):
     stored: StoredPack
-    pack: mmap.mmap
-    entries: list[Entry]
+    content: PackSource
 
 
 class PackMerger:
@@ -523,17 +509,14 @@ class PackMerger:
             try:
                 with open(stored.pack_path, "rb") as file:
                     pack = stack.enter_context(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-                index = read_plain(stored.idx_path)
-                check_index(index, len(pack))
-                entries = parse_index(index)
-                mergeable = holds_all(pack, entries) and not holds_deltas(pack, entries)
-                mergeable = mergeable and is_intact(pack, entries)
+                source = PackSource(pack, read_plain(stored.idx_path))
+                mergeable = source.can_be_merged()
             except FileNotFoundError:
                 continue  # git gc took it: its objects are in another pack now
             except (CorruptPack, ValueError):  # ValueError: an empty file cannot be mapped
                 mergeable = False
             if mergeable:
-                yield _Source(stored, pack, entries)
+                yield _Source(stored, source)
             else:
                 self._left_alone.add(stored.name)
 
@@ -561,11 +544,11 @@ class _Joined:
 
     def __init__(self, sources: Sequence[_Source]) -> None:
         self._sources = sources
-        self._pieces = plan_join([(source.pack, source.entries) for source in sources])
+        self._join = PackJoin([source.content for source in sources])
         self._checksum = b""
 
     def chunks(self) -> Iterator[bytes]:
-        for chunk in join_packs([source.pack for source in self._sources], self._pieces):
+        for chunk in self._join.chunks():
             self._checksum = chunk
             yield chunk
 
@@ -573,7 +556,7 @@ class _Joined:
         """Return the index, or give up while nothing is in place yet: `_SourceVanished`."""
         if not all(source.stored.is_untouched() for source in self._sources):
             raise _SourceVanished
-        return build_index((piece.entry for piece in self._pieces), self._checksum)
+        return self._join.index(self._checksum)
 
 
 def _choose(packs: Sequence[StoredPack]) -> list[StoredPack]:

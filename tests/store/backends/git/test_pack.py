@@ -6,18 +6,18 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reactifact._store._backends.git import pack as pack_module
 from reactifact._store._backends.git.pack import (
     Entry,
+    PackJoin,
+    PackSource,
     build_index,
     build_pack,
-    holds_deltas,
-    is_intact,
-    join_packs,
     parse_index,
-    plan_join,
 )
 from reactifact._store.objects import GitObject, Oid, object_id
 
@@ -67,15 +67,13 @@ def test_an_index_is_read_back_as_it_was_built(entries: list[Entry]) -> None:
 @given(parts=st.lists(blobs, min_size=1, max_size=5))
 @settings(max_examples=15)
 def test_joined_packs_hold_the_union_once(parts: list[dict[Oid, GitObject]]) -> None:
-    made = [build_pack(part) for part in parts]
-    sources = [(pack.pack, parse_index(pack.idx)) for pack in made]
-    assert all(is_intact(*source) and not holds_deltas(*source) for source in sources)
-    pieces = plan_join(sources)
-    joined = b"".join(join_packs([pack for pack, _ in sources], pieces))
-    index = build_index((piece.entry for piece in pieces), joined[-20:])
-    found = parse_index(index)
-    assert [entry.oid.hex() for entry in found] == sorted(set().union(*parts))
-    assert is_intact(joined, found)
+    sources = [PackSource(pack.pack, pack.idx) for pack in map(build_pack, parts)]
+    assert all(source.can_be_merged() for source in sources)
+    join = PackJoin(sources)
+    joined = b"".join(join.chunks())
+    index = join.index(joined[-20:])
+    assert [entry.oid.hex() for entry in parse_index(index)] == sorted(set().union(*parts))
+    assert PackSource(joined, index).can_be_merged()
     with tempfile.TemporaryDirectory() as folder:
         pack = Path(folder, "x.pack")
         pack.write_bytes(joined)
@@ -85,10 +83,24 @@ def test_joined_packs_hold_the_union_once(parts: list[dict[Oid, GitObject]]) -> 
         assert pack.with_suffix(".idx").read_bytes() == index
 
 
+def test_joining_many_objects_pauses_between_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    contents = [f"{number}".encode() for number in range(1000)]
+    objects = [(object_id("blob", data), GitObject("blob", data)) for data in contents]
+    packs = [build_pack(dict(objects[at : at + 200])) for at in range(0, 900, 100)]
+    whole = PackJoin([PackSource(pack.pack, pack.idx) for pack in packs])
+    joined = b"".join(whole.chunks())
+    monkeypatch.setattr(pack_module, "_AT_ONCE", 100)
+    steps: list[int] = []
+    paced = PackJoin([PackSource(pack.pack, pack.idx) for pack in packs], lambda: steps.append(1))
+    assert b"".join(paced.chunks()) == joined
+    assert paced.index(joined[-20:]) == whole.index(joined[-20:])
+    assert len(steps) > 30
+
+
 @given(objects=blobs, data=st.data())
 def test_a_flipped_bit_is_noticed(objects: dict[Oid, GitObject], data: st.DataObject) -> None:
     made = build_pack(objects)
     position = data.draw(st.integers(12, len(made.pack) - 21))
     damaged = bytearray(made.pack)
     damaged[position] ^= 1 << data.draw(st.integers(0, 7))
-    assert not is_intact(bytes(damaged), parse_index(made.idx))
+    assert not PackSource(bytes(damaged), made.idx).can_be_merged()
