@@ -19,7 +19,7 @@ from .._store.branch import Branch, new_change_id
 from .._store.protocol import HeldLock, ObjectBackend
 from ..clock import Clock
 from ..errors import SessionBusy, StaleSession
-from ..threads import at_once, in_thread, is_quick, short_call, write_through
+from ..threads import at_once, is_quick, short_call, write_through
 from .context import Context
 from .preload import look_ahead
 
@@ -54,7 +54,7 @@ async def publish(context: Context) -> None:
                 publication = line.prepare()
                 await write_through(is_local, line.write, publication)
             line.finish(publication)
-            await _maintain(line)
+            line.database.tidy()
 
 
 async def require_current(context: Context) -> None:
@@ -78,15 +78,7 @@ async def publish_ledger(context: Context) -> None:
     line = context.line
     if not line.ledger.is_published:
         await write_through(line.database.backend.is_local, line.ledger.write)
-        await _maintain(line)
-
-
-async def _maintain(line: Branch) -> None:
-    database = line.database
-    backend = database.maintained
-    if backend is not None and database.is_due(backend.needs_maintenance):
-        with CancelScope(shield=True):
-            await in_thread(backend.maintain)
+        line.database.tidy()
 
 
 def ensure_attached(context: Context) -> bool:

@@ -14,7 +14,8 @@ from fnmatch import fnmatchcase
 from hashlib import sha1
 from typing import Protocol
 
-from ..errors import MissingObject, ProtectedBranch
+from ..errors import MissingObject, ProtectedBranch, ReactifactError
+from ..logging import get_logger
 from ..threads import is_on_loop
 from .canonical import commit_of, tree_of
 from .objects import (
@@ -33,6 +34,8 @@ from .objects import (
     tag_target,
 )
 from .protocol import FetchesRefs, Maintained, ObjectBackend, ReadsLines, RefUpdate
+
+_log = get_logger(__name__)
 
 # -- stored objects that are kept at hand because somebody asked for them ahead --
 
@@ -209,6 +212,7 @@ class Database:
         """How many single objects were read from the backend while an event loop waited."""
         self._maintain_every: int | None = 100
         self._writes = 0  # since the store was tidied last
+        self._tidying: threading.Thread | None = None
         self._lock = threading.Lock()
         self._raw: OrderedDict[Oid, GitObject] = OrderedDict()
         self._raw_bytes = 0
@@ -220,14 +224,20 @@ class Database:
             raise ValueError(f"compact_every={writes}: give a number of saves from 1 on, or None for never")
         self._maintain_every = writes
 
-    def is_due(self, is_needed: bool) -> bool:
-        """Tell, after a write, whether to tidy the backend now; `is_needed` is what it says itself."""
+    def tidy(self) -> None:
+        """Tidy the backend where that is due after a write: in a thread of its own, nobody waits for it."""
+        backend, every = self.maintained, self._maintain_every
+        if backend is None or every is None:
+            return
         self._writes += 1
-        every = self._maintain_every
-        if every is None or not (is_needed or self._writes >= every):
-            return False
-        self._writes = 0
-        return True
+        if backend.needs_maintenance or self._writes >= every:
+            with self._lock:
+                if self._tidying is None or not self._tidying.is_alive():
+                    self._writes = 0
+                    self._tidying = threading.Thread(
+                        target=_maintain, args=(backend,), name="reactifact maintenance", daemon=True
+                    )
+                    self._tidying.start()
 
     def read(self, oid: Oid) -> GitObject:
         """Return one object. Raises `MissingObject`."""
@@ -525,3 +535,10 @@ class Staging:
 def blob_entry(oid: Oid) -> TreeEntry:
     """Return the tree entry of an ordinary file."""
     return tuple.__new__(TreeEntry, (BLOB_MODE, oid))
+
+
+def _maintain(backend: Maintained) -> None:
+    try:
+        backend.maintain()
+    except ReactifactError:  # what it is for comes with the next time; what is wrong meets the writers
+        _log.warning("tidying a store failed; it is tried again later", exc_info=True)

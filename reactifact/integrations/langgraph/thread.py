@@ -201,9 +201,7 @@ class Thread:
             else:
                 self._learn(line.tip)
             self.heads[name] = line.tip
-        backend = self.database.maintained
-        if backend is not None and self.database.is_due(backend.needs_maintenance):
-            backend.maintain()
+        self.database.tidy()
 
     def line(self, name: str, start: Oid | None = None) -> Branch:
         """Return a branch to be written: the known one, or a new one that begins at a commit."""

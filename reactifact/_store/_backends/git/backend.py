@@ -178,6 +178,7 @@ class GitBackend:
         self._small_packs = 0
         self._settled = False
         self._making = threading.Lock()
+        self._maintaining = threading.Lock()
         self._is_made = False
         if not (create and not read_only and is_unmade(self._path, self._location)):
             self._open(create=False)
@@ -494,7 +495,7 @@ class GitBackend:
         self._require_writable()
         if not self._is_there():
             return True
-        with os_errors(self._location, "maintaining"):
+        with self._maintaining, os_errors(self._location, "maintaining"):
             with self._locks.internal("maintenance", 0.0) as had:
                 if had:
                     self._sweep()
@@ -582,7 +583,12 @@ class GitBackend:
             yield
 
     def close(self) -> None:
-        """Give back files and memory. Closing twice is fine; a later use opens them again."""
+        """Give back files and memory, once a `maintain` under way has ended. A later use opens them again.
+
+        Closing twice is fine.
+        """
+        with self._maintaining:
+            pass
         self._reopen()
         self._recent.clear()
         self._refs.close()

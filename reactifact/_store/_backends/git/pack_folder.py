@@ -21,6 +21,7 @@ import re
 import secrets
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import NamedTuple
@@ -462,6 +463,22 @@ _SMALLEST_TIER = 4 * 1024
 _SMALL_PACK = 256 * 1024 * 1024
 _SLICE_PACKS = 128
 _SLICE_BYTES = 512 * 1024 * 1024
+_SHORTEST_WORK = 0.002  # seconds
+_LONGEST_REST = 0.02  # seconds
+
+
+class Pause:
+    """Lets long work take half of the time at most, so that threads beside it get on."""
+
+    def __init__(self) -> None:
+        self._since = time.monotonic()
+
+    def take(self) -> None:
+        """Rest as long as was worked since the last rest, up to 20 ms; not at all after some moments."""
+        worked = time.monotonic() - self._since
+        if worked > _SHORTEST_WORK:
+            time.sleep(min(worked, _LONGEST_REST))
+            self._since = time.monotonic()
 
 
 class _Source(NamedTuple):
@@ -475,6 +492,7 @@ class PackMerger:
     def __init__(self, folder: PackFolder, step: Step) -> None:
         self._folder = folder
         self._step = step
+        self._pause = Pause()
         self._left_alone: set[str] = set()
 
     def small_packs(self) -> list[StoredPack]:
@@ -521,7 +539,7 @@ class PackMerger:
                 self._left_alone.add(stored.name)
 
     def _merge(self, sources: Sequence[_Source]) -> None:
-        joined = _Joined(sources)
+        joined = _Joined(sources, self._pause.take)
         try:
             with self._folder.published(joined.chunks(), joined.index):
                 self._step("pack-merged")
@@ -542,9 +560,9 @@ class _SourceVanished(Exception):
 class _Joined:
     """The bytes of a merged pack, then those of its index, whose checksum is known only after."""
 
-    def __init__(self, sources: Sequence[_Source]) -> None:
+    def __init__(self, sources: Sequence[_Source], pace: Callable[[], None]) -> None:
         self._sources = sources
-        self._join = PackJoin([source.content for source in sources])
+        self._join = PackJoin([source.content for source in sources], pace)
         self._checksum = b""
 
     def chunks(self) -> Iterator[bytes]:
