@@ -22,7 +22,7 @@ from .layout import Roots
 from .ledger import Ledger, joined
 from .names import branch_ref, long_branch_ref
 from .object_db import Database, Staging, Tree
-from .objects import GitObject, Oid
+from .objects import GitObject, Hashed, Oid
 from .protocol import RefUpdate, recalling
 from .state import State, StateSavepoint
 
@@ -381,7 +381,7 @@ class Branch:
         back = self._moved_back
         is_new = back is not None and back.before.get(self.ref) == self.published
         operations = (*self._by_git, back) if is_new and back is not None else self._by_git
-        return Publication(dict(self.objects.objects), dict(self.objects.trees), update, tip, operations)
+        return Publication(Hashed(self.objects.objects), dict(self.objects.trees), update, tip, operations)
 
     def note_moves_by_git(self) -> None:
         """Note for the session's log where git moved the ref to what it holds, and not forward. Reads."""

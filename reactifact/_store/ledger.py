@@ -24,7 +24,7 @@ from .commits import CommitRecord, make_ledger_commit, require_kind, require_rec
 from .layout import file_path
 from .names import ledger_ref
 from .object_db import Database, Objects, Staging, blob_entry
-from .objects import Oid, TreeEntry
+from .objects import Hashed, Oid, TreeEntry
 from .protocol import RefUpdate
 from .trees import Path, compare, lookup, read_ahead, subtree, update, walk
 
@@ -444,7 +444,7 @@ class Ledger:
                     if tip == self.head and not is_ours:
                         return
                     update = RefUpdate(self.ref, self.head, tip)
-                    objects, trees = dict(self.staged.objects), dict(self.staged.trees)
+                    objects, trees = Hashed(self.staged.objects), dict(self.staged.trees)
                 try:
                     self.database.write(objects, [update], trees)
                 except Contention as error:

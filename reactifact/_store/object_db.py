@@ -343,11 +343,12 @@ class Database:
 
     def _keep(self, objects: Mapping[Oid, GitObject]) -> None:
         with self._lock:
+            raw, size = self._raw, 0
             for oid, found in objects.items():
-                if oid in self._raw or len(found.data) > _CACHED_OBJECT:
-                    continue
-                self._raw[oid] = found
-                self._raw_bytes += len(found.data) + OVERHEAD
+                if oid not in raw and len(found[1]) <= _CACHED_OBJECT:
+                    raw[oid] = found
+                    size += len(found[1]) + OVERHEAD
+            self._raw_bytes += size
             while self._raw_bytes > _CACHED_BYTES:
                 _, dropped = self._raw.popitem(last=False)
                 self._raw_bytes -= len(dropped.data) + OVERHEAD

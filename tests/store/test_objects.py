@@ -16,11 +16,13 @@ from reactifact._store.objects import (
     TREE_MODE,
     CommitObject,
     GitObject,
+    Hashed,
     Signature,
     TreeEntry,
     encode_commit,
     encode_tree,
     inflate,
+    misnamed,
     object_id,
     parse_commit,
     parse_tree,
@@ -144,3 +146,13 @@ def test_a_size_over_the_limit_names_the_option() -> None:
     objects.require_size("blob x", 10, 10)
     with pytest.raises(ObjectTooLarge, match=r"blob x has 11 bytes, and 10 are taken.*max_object="):
         objects.require_size("blob x", 11, 10)
+
+
+def test_objects_under_a_wrong_id_are_found_and_those_hashed_here_are_not_hashed_again() -> None:
+    data = [b"one", b"two" * 40_000]
+    right = {object_id("blob", one): GitObject("blob", one) for one in data}
+    wrong = {OID: GitObject("blob", b"one")}
+    assert misnamed(right) == []
+    assert misnamed({**right, **wrong}) == [OID]
+    assert misnamed(Hashed(wrong)) == []  # it is the promise of the type, which `Branch` and `Ledger` keep
+    assert type({**Hashed(right), **wrong}) is dict  # and is lost where anything else is added

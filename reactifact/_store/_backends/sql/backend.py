@@ -38,6 +38,7 @@ SCHEMA_VERSION = 2
 _NUMBERS: dict[Kind, int] = {"commit": 1, "tree": 2, "blob": 3, "tag": 4}  # as git's packs number them
 _KINDS: dict[int, Kind] = {number: kind for kind, number in _NUMBERS.items()}
 _COMPRESSED_FROM = 256  # bytes; below it zlib saves less than a row costs
+_TREE_COMPRESSED_FROM = 1024  # most of a tree are ids, so that a small one keeps nine tenths of its bytes
 _LEVEL = 1
 _OID_BYTES = 20
 _SHOWN = 60
@@ -55,11 +56,12 @@ class ObjectRow(NamedTuple):
 
 def object_row(oid: Oid, item: GitObject) -> ObjectRow:
     """Return the row of one object."""
-    data = item.data
-    if len(data) >= _COMPRESSED_FROM:
+    kind, data = item
+    size = len(data)
+    if size >= (_TREE_COMPRESSED_FROM if kind == "tree" else _COMPRESSED_FROM):
         packed = deflate(data, _LEVEL)
         data = packed if len(packed) < len(data) else data
-    row = bytes.fromhex(oid), _NUMBERS[item.kind], len(item.data), data
+    row = bytes.fromhex(oid), _NUMBERS[kind], size, data
     return tuple.__new__(ObjectRow, row)  # its own constructor is Python
 
 

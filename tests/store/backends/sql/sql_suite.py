@@ -26,7 +26,16 @@ from building import MAIN, blob, commit, put
 from reactifact._sessions.stores import open_database
 from reactifact._store._backends.document import reach
 from reactifact._store.object_db import Database
-from reactifact._store.objects import GitObject, Oid, encode_tree, object_id, parse_commit, parse_tree
+from reactifact._store.objects import (
+    BLOB_MODE,
+    GitObject,
+    Oid,
+    TreeEntry,
+    encode_tree,
+    object_id,
+    parse_commit,
+    parse_tree,
+)
 from reactifact._store.protocol import Pruned, RefUpdate
 from reactifact.errors import Contention, MissingObject, SessionBusy, StoreError
 
@@ -233,6 +242,18 @@ class SQLSuite:
             backend.write({oid: item})
             assert backend.read_many([oid]) == {oid: item}
             assert self.stored_bytes(place, oid) < len(text) / 5
+
+    @pytest.mark.parametrize(("entries", "share"), [(16, 1.0), (1000, 0.8)])
+    def test_a_small_tree_is_stored_as_it_is(self, place: str, entries: int, share: float) -> None:
+        named = {f"{n:04x}.json": TreeEntry(BLOB_MODE, object_id("blob", b"%d" % n)) for n in range(entries)}
+        data = encode_tree(named)
+        item = GitObject("tree", data)
+        oid = object_id("tree", data)
+        with opened(place) as backend:
+            backend.write({oid: item})
+            assert backend.read_many([oid]) == {oid: item}
+            stored = self.stored_bytes(place, oid)
+        assert stored == len(data) if share == 1.0 else stored < len(data) * share
 
     def stored_bytes(self, place: str, oid: Oid) -> int:
         raise NotImplementedError
