@@ -54,7 +54,9 @@ def artifact_path(type_id: str, artifact_id: str) -> Path:
 @lru_cache(maxsize=8192)
 def file_path(identity: str) -> Path:
     """Return the fanned-out path of the JSON file of one id."""
-    return (*fan_out(identity), encode_name(identity, suffix=".json"))
+    name = encode_name(identity, suffix=".json")  # which refuses what is no id
+    digits = blake3(identity.encode()).hexdigest()  # as `fan_out`
+    return digits[0], digits[1], digits[2], name
 
 
 def versions_path(artifact_id: str) -> Path:

@@ -26,7 +26,7 @@ from .names import ledger_ref
 from .object_db import Database, Objects, Staging, blob_entry
 from .objects import Hashed, Oid, TreeEntry
 from .protocol import RefUpdate
-from .trees import Path, compare, lookup, read_ahead, subtree, update, walk
+from .trees import Path, compare, read_ahead, subtree, update, walk
 
 LEDGER_AUTHOR = "outbox"
 _ATTEMPTS = 8
@@ -225,7 +225,7 @@ class Ledger:
                 self._looked_at = self._tip, {}
             known = self._looked_at[1]
             if action_id not in known:
-                found = lookup(self.staged, self._root(), file_path(action_id))
+                found = self.staged.find(self._root(), file_path(action_id))
                 entry = None if found is None else LedgerEntry.decode(self.staged.read(found.oid).data)
                 if len(known) >= _LOOKED_AT:
                     known.clear()

@@ -46,6 +46,8 @@ _TAGS = "refs/tags/"
 _CUT_MARK = "%-"  # encoding follows each `%` with two hex digits
 _HASH_DIGITS = 40  # 160 bits, as many as an object id of git
 
+_SAFE = "+=,@"  # beside letters, digits, `_`, `-` and `.`
+_ESCAPES = {code: quote(chr(code), safe=_SAFE).replace("~", "%7E") for code in range(128)}
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 _DOT_AFTER_DOT = re.compile(r"(?<=\.)\.")
 _EDGES = re.compile(r"^[.-]|\.$|\.(?=lock$)", re.IGNORECASE)
@@ -64,7 +66,12 @@ def encode_name(text: str, *, suffix: str = "", longest: int = MAX_NAME_BYTES) -
     `MAX_ID_CHARACTERS` characters, and for one that UTF-8 cannot hold.
     """
     data = _checked(text)
-    encoded = text if _PLAIN.fullmatch(text) else quote(data, safe="+=,@").replace("~", "%7E")
+    if _PLAIN.fullmatch(text):
+        encoded = text
+    elif text.isascii():
+        encoded = text.translate(_ESCAPES)
+    else:
+        encoded = quote(data, safe=_SAFE).replace("~", "%7E")
     encoded = _EDGES.sub(_escape, _DOT_AFTER_DOT.sub(_escape, encoded))
     if _DEVICE_STEM.match(encoded):
         encoded = f"%{ord(encoded[0]):02X}{encoded[1:]}"

@@ -21,6 +21,7 @@ from .canonical import commit_of, tree_of
 from .objects import (
     BLOB_MODE,
     OVERHEAD,
+    TREE_MODE,
     CommitObject,
     GitObject,
     Kind,
@@ -360,6 +361,10 @@ class Database:
                 self._trees.popitem(last=False)
 
 
+Path = tuple[str, ...]
+_ITSELF: Path = ("",)  # one level: a tree itself
+
+
 class Staging:
     """Objects made but not yet written, over a database or another staging.
 
@@ -398,6 +403,31 @@ class Staging:
         self.objects[oid] = tuple.__new__(GitObject, ("tree", data))
         self.trees[oid] = entries
         return oid
+
+    def put_at(self, root: Oid | None, path: Path, entry: TreeEntry | None) -> Oid | None:
+        """Stage the trees below a root with an entry at a path (`None`: without it); return the new root.
+
+        `None` is returned where nothing is left.
+        """
+        trees = [] if root is None else self.trees_to(root, path)
+        known = trees[-1].get(path[-1]) if len(trees) == len(path) else None
+        if known == entry:
+            return root
+        objects, made = self.objects, self.trees
+        for depth in range(len(path) - 1, -1, -1):
+            entries = dict(trees[depth]) if depth < len(trees) else {}
+            if entry is not None:
+                entries[path[depth]] = entry
+            else:
+                del entries[path[depth]]
+                if not entries:
+                    continue
+            data = encode_tree(entries)  # from here on as `put_tree`, for a tree a level
+            oid = sha1(b"tree %d\0%b" % (len(data), data), usedforsecurity=False).hexdigest()
+            objects[oid] = tuple.__new__(GitObject, ("tree", data))
+            made[oid] = entries
+            entry = tuple.__new__(TreeEntry, (TREE_MODE, oid))
+        return None if entry is None else entry[1]
 
     def put_commit(self, commit: CommitObject) -> Oid:
         """Stage a commit and return its id."""
@@ -445,23 +475,53 @@ class Staging:
 
     def tree(self, oid: Oid) -> Tree:
         """Return a parsed tree, staged or stored. Raises `MissingObject`."""
-        at: Database | Staging = self
-        while isinstance(at, Staging):
-            found = at.trees.get(oid)
-            if found is not None:
-                return found
-            raw = at.objects.get(oid)
-            if raw is not None:
-                return tree_of(oid, raw)
-            if at._near is not None and (near := at._near.tree(oid)) is not None:
-                return near
-            at = at.below
-        with at._lock:  # most are there: a look-up goes through many trees
-            found = at._trees.get(oid)
-            if found is not None:
-                at._trees.move_to_end(oid)
-                return found
-        return at.tree(oid)
+        return self.trees_to(oid, _ITSELF)[0]
+
+    def trees_to(self, root: Oid, path: Path) -> list[Tree]:
+        """Return the trees on the way from a root to a path, the root's own first, as far as there are any.
+
+        Raises `MissingObject`.
+        """
+        found: list[Tree] = []
+        oid = root
+        last = len(path) - 1
+        for depth, name in enumerate(path):
+            tree: Tree | None = None
+            at: Database | Staging = self
+            while isinstance(at, Staging):
+                tree = at.trees.get(oid)
+                if tree is not None:
+                    break
+                raw = at.objects.get(oid)
+                if raw is not None:
+                    tree = tree_of(oid, raw)
+                    break
+                if at._near is not None and (near := at._near.tree(oid)) is not None:
+                    tree = near
+                    break
+                at = at.below
+            else:
+                with at._lock:  # most are there: a look-up goes through many trees
+                    tree = at._trees.get(oid)
+                    if tree is not None:
+                        at._trees.move_to_end(oid)
+                if tree is None:
+                    tree = at.tree(oid)
+            found.append(tree)
+            if depth == last:
+                break
+            entry = tree.get(name)
+            if entry is None or entry[0] != TREE_MODE:
+                break
+            oid = entry[1]
+        return found
+
+    def find(self, root: Oid | None, path: Path) -> TreeEntry | None:
+        """Return the entry at a path below a root, or `None`. Raises `MissingObject`."""
+        if root is None:
+            return None
+        trees = self.trees_to(root, path)
+        return trees[-1].get(path[-1]) if len(trees) == len(path) else None
 
     def commit(self, oid: Oid) -> CommitObject:
         """Return a parsed commit, staged or stored. Raises `MissingObject`."""

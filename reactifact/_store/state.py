@@ -30,7 +30,7 @@ from .layout import (
 )
 from .object_db import Staging, blob_entry
 from .objects import TREE_MODE, Oid, TreeEntry, object_id
-from .trees import Edits, Path, find_files, lookup, subtree, update, walk
+from .trees import Edits, Path, find_files, subtree, update, walk
 from .versions import oldest_kept, oldest_kept_in
 
 # -- the bookkeeping of a new version --
@@ -277,7 +277,7 @@ class State:
         seen = self._seen.versions
         found: Stored | None = seen.get(artifact_id, _UNSEEN)
         if found is _UNSEEN:
-            entry = lookup(self.objects, self.roots.meta, file_path(artifact_id))
+            entry = self.objects.find(self.roots.meta, file_path(artifact_id))
             if len(seen) >= _SEEN:
                 seen.clear()
             found = seen[artifact_id] = None if entry is None else self.stored_at(entry.oid)
@@ -348,7 +348,7 @@ class State:
             self._set(meta)
 
     def _is_new(self, stored: Stored) -> bool:
-        return lookup(self.objects, self.roots.meta, file_path(stored.meta.id)) is None
+        return self.objects.find(self.roots.meta, file_path(stored.meta.id)) is None
 
     def adopt(self, stored: Stored, commit: str | None) -> None:
         """Take a version over as it is, from a branch whose objects are at hand.
@@ -450,7 +450,7 @@ class State:
         """Return the relations of one source, in order."""
         if source in self.edges:
             return self.edges[source]
-        entry = lookup(self.objects, self.roots.relations, file_path(source))
+        entry = self.objects.find(self.roots.relations, file_path(source))
         return () if entry is None else decode_edges(self.objects.read(entry.oid).data)[1]
 
     def sources(self) -> list[str]:
@@ -498,7 +498,7 @@ class State:
             return self.intents[action_id]
         if self._expected.outbox == self.roots.outbox:
             return self._expected.intents.get(action_id)
-        entry = lookup(self.objects, self.roots.outbox, file_path(action_id))
+        entry = self.objects.find(self.roots.outbox, file_path(action_id))
         return None if entry is None else Intent.decode(self.objects.read(entry.oid).data)
 
     def waiting(self) -> list[Intent]:

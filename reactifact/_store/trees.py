@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from .object_db import Objects, Staging, Tree
+from .object_db import Path as Path
 from .objects import TREE_MODE, Oid, TreeEntry
 
-Path = tuple[str, ...]
 Edits = Mapping[Path, TreeEntry | None]
 """What to put at each path; `None` removes it. A tree entry grafts a whole subtree."""
 
@@ -177,8 +177,9 @@ def update(objects: Staging, root: Oid | None, edits: Edits) -> Oid | None:
     """
     if not edits:
         return root
-    if root is None and len(edits) == 1:
-        return _chain(objects, edits)
+    if len(edits) == 1:
+        ((path, value),) = edits.items()
+        return objects.put_at(root, path, value)
     here: dict[str, TreeEntry | None] = {}
     below: dict[str, dict[Path, TreeEntry | None]] = {}
     for path, value in edits.items():
@@ -204,16 +205,6 @@ def update(objects: Staging, root: Oid | None, edits: Edits) -> Oid | None:
     if entries == old:
         return root
     return objects.put_tree(entries) if entries else None
-
-
-def _chain(objects: Staging, edits: Edits) -> Oid | None:
-    """Return the tree of one path where nothing was: a tree a level, the innermost first."""
-    ((path, entry),) = edits.items()
-    if entry is None:
-        return None
-    for name in reversed(path):
-        entry = tuple.__new__(TreeEntry, (TREE_MODE, objects.put_tree({name: entry})))
-    return entry.oid
 
 
 def compare(
