@@ -183,13 +183,20 @@ class Committer:
             )
         )
 
-    def _commit(self, record: CommitRecord, parents: Sequence[str] = ()) -> CommitRecord:
+    def _commit(
+        self, record: CommitRecord, parents: Sequence[str] = (), writes: Sequence[Write] | None = None
+    ) -> CommitRecord:
+        """Commit under a record; with `writes`, what was journalled is what it did."""
         delivered = [delivery.key_of(name) for name in delivery.settle(self.working)]
-        details = {**record.details, "delivered": delivered} if delivered else record.details
-        operations = _readable(record.operations, self.line.objects)
-        if details is not record.details or operations is not record.operations:
-            record = replace(record, operations=operations, details=details)
-        done = self.line.commit(record, other_parents=parents)
+        done = self.line.commit(
+            record,
+            other_parents=parents,
+            operations=_readable(
+                record.operations if writes is None else self.working.operations, self.line.objects
+            ),
+            writes=None if writes is None else [[w.artifact_id, w.version, w.op_type] for w in writes],
+            details={**record.details, "delivered": delivered} if delivered else None,
+        )
         self.working.operations = []
         return done
 
@@ -212,8 +219,7 @@ class Committer:
         )
         writes = apply(prepared, self.working, origin)
         self.gather()
-        record = _completed(note, self.working.operations, writes)
-        return self._commit(record)
+        return self._commit(note, writes=writes)
 
     @contextmanager
     def whole(self) -> Iterator[None]:
@@ -333,8 +339,7 @@ class Committer:
         try:
             writes = apply_plan(merge.plan, main, theirs.state, origin)
             version = 0 if merge.plan.takes_over else None
-            record = replace(_completed(record, main.operations, writes), context_version=version)
-            self._commit(record, [theirs.tip])
+            self._commit(replace(record, context_version=version), [theirs.tip], writes)
         except BaseException:
             main.state.restore(before)
             main.operations, main.events = [], events
@@ -363,7 +368,7 @@ class Committer:
         )
         try:
             writes = apply_plan(plan, main, before, Origin(self.principal, now, change))
-            self._commit(_completed(note, main.operations, writes))
+            self._commit(note, writes=writes)
         except BaseException:
             main.state.restore(standing)
             main.operations, main.events = [], events
@@ -409,7 +414,10 @@ def _readable(operations: list[dict[str, Any]], objects: Objects) -> list[dict[s
 
     No tree holds that payload, so it would go with the next `git gc`, and no clone has it.
     """
-    if all(operation["type"] != "delete" for operation in operations):
+    for operation in operations:
+        if operation["type"] == "delete":
+            break
+    else:
         return operations
     gone: set[str] = set()
     found = []
@@ -421,14 +429,6 @@ def _readable(operations: list[dict[str, Any]], objects: Objects) -> list[dict[s
             operation = {**operation, "payload": None, "data": data}
         found.append(operation)
     return found[::-1]
-
-
-def _completed(note: CommitRecord, operations: list[dict[str, Any]], writes: list[Write]) -> CommitRecord:
-    return replace(
-        note,
-        operations=operations,
-        writes=[[write.artifact_id, write.version, write.op_type] for write in writes],
-    )
 
 
 # -- the merges of a context: three-way with conflicts and policies, and the two-way union --

@@ -230,10 +230,19 @@ class Branch:
 
     # -- committing ----------------------------------------------------------------------------
 
-    def commit(self, record: CommitRecord, *, other_parents: Sequence[Oid] = ()) -> CommitRecord:
+    def commit(
+        self,
+        record: CommitRecord,
+        *,
+        other_parents: Sequence[Oid] = (),
+        operations: list[dict[str, Any]] | None = None,
+        writes: list[list[Any]] | None = None,
+        details: dict[str, Any] | None = None,
+    ) -> CommitRecord:
         """Make a commit of the state as it is, and leave it open.
 
-        Fills in what follows from the commit before: version, head, parent, depth, ledger.
+        Fills in what follows from the commit before: version, head, parent, depth, ledger; and what is known
+        by now of operations, writes and details.
         """
         if self.record is None:
             self.begin_session(datetime.fromisoformat(record.timestamp))
@@ -243,24 +252,37 @@ class Branch:
         before = [self._parent(oid) for oid in parents]
         missing = self._missing_in(before)
         roots = self.state.flush()  # what reads may fail, and the fork is still to be told then
-        record = replace(
-            record,
-            version=version + versioned,
+        record = CommitRecord(
+            change=record.change,
+            kind=record.kind,
+            author=record.author,
+            timestamp=record.timestamp,
+            session=self.session,
+            branch=self.branch,
+            message=record.message,
             context_version=version + 1 if versioned else None,
+            version=version + versioned,
             head=record.change if versioned else head,
             parent_change=head,
             depth=1 + max([one.depth for one in before], default=-1),
-            baseline=self.baseline,
-            compactions=joined_compactions([one.compactions for one in before]),
+            generation=record.generation,
+            run_id=record.run_id,
+            code=record.code,
+            trigger=record.trigger,
+            operations=record.operations if operations is None else operations,
+            reads=record.reads,
+            listings=record.listings,
+            writes=record.writes if writes is None else writes,
+            next_sequence=self.state.next_sequence,
+            next_event=self.next_event,
+            is_watched=self.is_watched,
             ledger=self.ledger.tip,
             missing_ledgers=missing,
-            session=self.session,
-            branch=self.branch,
             fork=self.fork,
             is_session=self.is_session,
-            is_watched=self.is_watched,
-            next_event=self.next_event,
-            next_sequence=self.state.next_sequence,
+            baseline=self.baseline,
+            compactions=joined_compactions([one.compactions for one in before]),
+            details=record.details if details is None else details,
         )
         self.fork = None
         self.draft = Draft(record, roots, parents)
@@ -288,8 +310,10 @@ class Branch:
         return require_record(self.objects, oid, "a parent")
 
     def _missing_in(self, parents: Sequence[CommitRecord]) -> list[Oid]:
-        found = [oid for parent in parents for oid in self._missing(parent)]
-        return list(dict.fromkeys(found))
+        found: list[Oid] = []
+        for parent in parents:
+            found += self._missing(parent)
+        return list(dict.fromkeys(found)) if found else found
 
     def _missing(self, record: CommitRecord) -> list[Oid]:
         if record.session != self.session and not self.is_borrowed:
@@ -297,6 +321,8 @@ class Branch:
         if record.session != self.session and record.ledger is None:
             # what it waits for may be sent by that session; no ledger of this one holds the commit
             return [oid for oid in (self.tip,) if oid is not None and not self.ledger.contains(oid)]
+        if not record.missing_ledgers and record.ledger in (None, self.ledger.tip):
+            return []
         named = (*record.missing_ledgers, *([record.ledger] if record.ledger else []))
         return [oid for oid in named if not self.ledger.contains(oid)]
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from functools import lru_cache
+from operator import attrgetter
 from types import NoneType
 from typing import Any, NamedTuple
 
@@ -75,9 +76,13 @@ class CommitRecord:
 
         `state` is the `state_hash` of that tree. For audits: the tree's id covers all that stands there.
         """
-        record = {name: getattr(self, name) for name in _FIELDS}
-        record |= {"tree": tree, "parents": list(parents), "state": state}
-        return canonical.one_line({k: v for k, v in record.items() if v not in (None, False, [], {}, "")})
+        said = {name: value for name, value in zip(_FIELDS, _VALUES(self), strict=True) if value}
+        said["tree"] = tree
+        if parents:
+            said["parents"] = list(parents)
+        if state:
+            said["state"] = state
+        return canonical.one_line(said)
 
     @staticmethod
     @refusing_damage("the record of a commit")
@@ -89,6 +94,7 @@ class CommitRecord:
 
 _LEDGER = '"kind":"ledger"'
 _FIELDS = tuple(f.name for f in fields(CommitRecord))
+_VALUES = attrgetter(*_FIELDS)
 
 
 def make_commit(
@@ -452,12 +458,17 @@ def state_hash(roots: Roots) -> str:
 
 def author_signature(record: CommitRecord, when: int) -> Signature:
     """Return the git author of a record: the agent, or whoever made a direct change."""
-    name, _, rest = record.author.partition("<")
+    return tuple.__new__(Signature, (*_author(record.author, record.kind), when))
+
+
+@lru_cache(maxsize=256)
+def _author(author: str, kind: str) -> tuple[str, str]:
+    name, _, rest = author.partition("<")
     email = rest.rstrip("> ") if rest.rstrip().endswith(">") else ""
     if not email or any(c in email for c in "<> \n\0"):
-        name = record.author
-        email = f"{_ROLES.get(record.kind, 'application')}@reactifact.invalid"
-    return Signature(safe_text(name.strip(), "<>") or "unnamed", safe_text(email), when)
+        name = author
+        email = f"{_ROLES.get(kind, 'application')}@reactifact.invalid"
+    return safe_text(name.strip(), "<>") or "unnamed", safe_text(email)
 
 
 @lru_cache(maxsize=4096)
@@ -499,9 +510,11 @@ def _sentence(record: CommitRecord, phrases: Sequence[str]) -> str:
 
 def _phrases(record: CommitRecord) -> list[str]:
     """Return what a commit did, in words; last the intents that it takes from the outbox, and what went."""
-    delivered = [f"delivered {safe_text(_short(str(key)))}" for key in record.details.get("delivered", ())]
-    erased = [f"erased {_class(one['type'])}{one['token']}" for one in record.details.get("erased", ())]
-    return [_phrase(op) for op in record.operations] + delivered + erased
+    found = [_phrase(operation) for operation in record.operations] if record.operations else []
+    if record.details:
+        found += [f"delivered {_shown(key)}" for key in record.details.get("delivered", ())]
+        found += [f"erased {_class(one['type'])}{one['token']}" for one in record.details.get("erased", ())]
+    return found
 
 
 def _class(type_id: str) -> str:
@@ -515,30 +528,28 @@ def _cut(text: str) -> tuple[str, bool]:
 
 
 def _phrase(operation: dict[str, Any]) -> str:
-    kind = _verb(operation)
-    name = safe_text(_short(str(operation.get("artifact_id", ""))))
+    kind = str(operation.get("type", ""))
+    name = _shown(operation.get("artifact_id", ""))
     if kind in ("link", "unlink"):
-        relation = safe_text(_short(str(operation.get("relation") or "any")))
-        target = safe_text(_short(str(operation.get("target_id") or "any")))
-        return f"{kind} {name} {relation} {target}"
+        relation, target = operation.get("relation") or "any", operation.get("target_id") or "any"
+        return f"{kind} {name} {_shown(relation)} {_shown(target)}"
     if operation.get("action"):
-        return f"act {safe_text(_short(operation['action']))}"
+        return f"act {_shown(operation['action'])}"
+    version = operation.get("version")
+    if kind in ("create", "update") and version is not None:
+        # a create of what was there is an update, or changed nothing
+        kind = "keep" if operation.get("unchanged") else "create" if version == 0 else "update"
     class_name = str(operation.get("data_type", "")).rpartition(".")[2]
     return f"{kind} {safe_text(class_name)} {name}" if class_name else f"{kind} {name}"
 
 
-def _verb(operation: dict[str, Any]) -> str:
-    """Return what an operation came to: a create of what was there is an update, or changed nothing."""
-    kind = str(operation.get("type", ""))
-    if kind not in ("create", "update") or operation.get("version") is None:
-        return kind
-    if operation.get("unchanged"):
-        return "keep"
-    return "create" if operation["version"] == 0 else "update"
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 80 else text[:77] + "..."
+def _shown(part: object) -> str:
+    """Return a name as a message shows it: not too long, and made safe."""
+    text = str(part)
+    if len(text) > 80:
+        text = text[:77] + "..."
+    is_safe = text.isprintable() and "%" not in text and text[:1] not in ("-", " ")  # as `safe_text` finds it
+    return text if is_safe else safe_text(text)
 
 
 def _message(record: CommitRecord) -> str:
@@ -546,14 +557,19 @@ def _message(record: CommitRecord) -> str:
     phrases = _phrases(record)
     sentence = _sentence(record, phrases)
     shown, is_cut = _cut(sentence)
-    said = [safe_text(line) for line in record.message.strip().split("\n")[1:] if line.strip()]
+    lines = record.message.strip().split("\n") if "\n" in record.message else []
+    said = [safe_text(line) for line in lines[1:] if line.strip()] if lines else []
     if is_cut and record.message:
         said.insert(0, sentence)
     is_told = not is_cut and sentence.endswith((": " + ", ".join(phrases), ", " + ", ".join(phrases)))
     body = said if is_told and phrases else said + phrases
     trailers = [f"{key}: {safe_text(value)}" for key, value in trailers_of(record) if value]
-    parts = [[shown], [_unlike_trailer(line) for line in body], trailers]
-    return "\n\n".join(["\n".join(lines) for lines in parts if lines]) + "\n"
+    parts = [shown]
+    if body:
+        parts.append("\n".join([_unlike_trailer(line) for line in body]))
+    if trailers:
+        parts.append("\n".join(trailers))
+    return "\n\n".join(parts) + "\n"
 
 
 def _unlike_trailer(line: str) -> str:

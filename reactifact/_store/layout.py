@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from blake3 import blake3
@@ -104,10 +105,8 @@ class Meta:
 
     def encode(self) -> bytes:
         """Return the bytes of the meta file."""
-        record: dict[str, Any] = {name: getattr(self, name) for name in _META_FIELDS}
-        record["reads"] = [list(read) for read in self.reads]
-        record["listings"] = [list(listing) for listing in self.listings]
-        data = canonical.encode({k: v for k, v in record.items() if v not in (None, [])})
+        fields = zip(_META_NAMES, _META_VALUES(self), strict=True)
+        data = canonical.encode_sorted({name: v for name, v in fields if v is not None and v != ()})
         _keep_decoded(data, self)
         return data
 
@@ -150,7 +149,9 @@ def _keep_decoded(data: bytes, meta: Meta) -> None:
     _size += len(data)
 
 
-_META_FIELDS = tuple(name for name in Meta.__dataclass_fields__ if name not in ("reads", "listings"))
+_META_NAMES = tuple(sorted(Meta.__dataclass_fields__))
+_META_VALUES = attrgetter(*_META_NAMES)
+_META_FIELDS = tuple(name for name in _META_NAMES if name not in ("reads", "listings"))
 
 
 class Edge(NamedTuple):
@@ -220,13 +221,13 @@ class Intent(NamedTuple):
         record = {
             "action": self.action_id,
             "intent": self.intent,
+            "not_before": self.not_before,
             "ordering_key": self.ordering_key,
             "sequence": self.sequence,
             "simulated_at": self.simulated_at,
-            "not_before": self.not_before,
             "wake": self.is_wake or None,
         }
-        return canonical.encode({k: v for k, v in record.items() if v is not None})
+        return canonical.encode_sorted({k: v for k, v in record.items() if v is not None})
 
     @staticmethod
     @refusing_damage("the file of a waiting action")
@@ -265,10 +266,15 @@ class Waiting(NamedTuple):
 
     def encode(self) -> bytes:
         """Return the bytes of the queue file."""
-        record = {"event": self.event, "owed": self.owed, "order": self.order}
-        record["behind"] = self.behind or None
-        record["failures"] = self.failures or None
-        return canonical.encode({k: v for k, v in record.items() if v is not None})
+        record: dict[str, Any] = {"behind": self.behind} if self.behind else {}
+        record["event"] = dict(sorted(self.event.items()))
+        if self.failures:
+            record["failures"] = self.failures
+        record["order"] = self.order
+        if self.owed is not None:
+            record["owed"] = self.owed
+        is_flat = not self.failures and set(map(type, self.event.values())) <= {str}
+        return canonical.encode_sorted(record) if is_flat else canonical.encode(record)
 
     @staticmethod
     @refusing_damage("an event of the queue")

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from functools import lru_cache, total_ordering
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from blake3 import blake3
@@ -53,11 +54,10 @@ class LedgerEntry:
 
     def encode(self) -> bytes:
         """Return the bytes of the ledger file."""
-        record = {name: getattr(self, name) for name in _ENTRY}
-        record["refused"] = list(self.refused)
-        record["rearmed"] = self.rearmed or None
-        record["armed"] = self.armed or None
-        return canonical.encode({k: v for k, v in record.items() if v not in (None, [])})
+        values = zip(_ENTRY, _ENTRY_VALUES(self), strict=True)
+        return canonical.encode_sorted(
+            {name: v for name, v in values if v is not None and (v or name not in _LEFT_OUT)}
+        )
 
     @staticmethod
     @lru_cache(maxsize=8192)
@@ -69,7 +69,9 @@ class LedgerEntry:
         return typed(LedgerEntry(**record))
 
 
-_ENTRY = tuple(f.name for f in fields(LedgerEntry))
+_ENTRY = tuple(sorted(f.name for f in fields(LedgerEntry)))
+_ENTRY_VALUES = attrgetter(*_ENTRY)
+_LEFT_OUT = ("armed", "rearmed", "refused")  # where they are 0 or empty
 
 
 def joined(ours: LedgerEntry | None, theirs: LedgerEntry | None) -> LedgerEntry | None:
@@ -141,6 +143,7 @@ class _Recorded(NamedTuple):
 
     parent: Oid | None
     call: _Call
+    depth: int | None  # of the commit, where it is known
 
 
 @dataclass(slots=True)
@@ -167,7 +170,9 @@ class Ledger:
     _missing: dict[Oid, Oid | None] = field(
         init=False, default_factory=dict
     )  # looked for in vain, from which tip
-    _looked_at: tuple[Oid | None, dict[str, LedgerEntry | None]] = field(init=False, default=(None, {}))
+    _looked_at: tuple[Oid | None, dict[str, LedgerEntry | None]] = field(
+        init=False, default_factory=lambda: (None, {})
+    )
     _rooted: tuple[Oid | None, Oid | None] = field(init=False, default=(None, None))  # a tip and its entries
     _recorded: dict[Oid, _Recorded] = field(init=False, default_factory=dict)  # the commits made here last
     _joined: list[Ledger] = field(init=False, default_factory=list)  # whose entries were taken over
@@ -293,7 +298,11 @@ class Ledger:
         parent = self._tip
         depth = 0
         if parent is not None:
-            depth = require_record(self.staged, parent, self.ref).depth + 1
+            made = self._recorded.get(parent)
+            known_depth = None if made is None else made.depth
+            if known_depth is None:
+                known_depth = require_record(self.staged, parent, self.ref).depth
+            depth = known_depth + 1
         details: dict[str, Any] = {"actions": sorted(call.entries)}
         if call.owed is not None:
             details["owed"] = call.owed
@@ -313,11 +322,16 @@ class Ledger:
             details=details,
         )
         root = update(self.staged, self._root(), edits)
-        self._stand_on(call, make_ledger_commit(self.staged, record, root, [parent] if parent else []))
+        tip = make_ledger_commit(self.staged, record, root, [parent] if parent else [])
+        self._stand_on(call, tip, depth)
+        self._rooted = tip, root
+        if self._looked_at[0] == parent:  # what was known of other actions still holds
+            self._looked_at[1].update(call.entries)
+            self._looked_at = tip, self._looked_at[1]
 
-    def _stand_on(self, call: _Call, tip: Oid) -> None:
+    def _stand_on(self, call: _Call, tip: Oid, depth: int | None = None) -> None:
         before, self._tip = self._tip, tip
-        self._recorded[tip] = _Recorded(before, call)
+        self._recorded[tip] = _Recorded(before, call, depth)
         if len(self._recorded) > _EARLIER:
             del self._recorded[next(iter(self._recorded))]
         self._calls.append(call)

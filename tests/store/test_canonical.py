@@ -106,3 +106,26 @@ def test_a_long_text_is_held_twice_at_most_while_it_is_encoded(fields: int) -> N
     finally:
         tracemalloc.stop()
     assert peak < 2.2 * long
+
+
+_plain = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=12,
+)
+
+
+def _in_order(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _in_order(value[key]) for key in sorted(value)}
+    return [_in_order(one) for one in value] if isinstance(value, list) else value
+
+
+@given(st.dictionaries(st.text(), _plain, max_size=6))
+def test_a_record_in_order_is_written_as_any_other_data_is(record: dict[str, Any]) -> None:
+    assert canonical.encode_sorted(_in_order(record)) == canonical.encode(record)
+
+
+def test_a_record_with_a_lone_surrogate_is_refused_as_any_other_data_is() -> None:
+    with pytest.raises(ValueError, match="lone surrogate"):
+        canonical.encode_sorted({"name": "a\ud800"})
