@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -201,13 +200,7 @@ def _tokens(usage: Any, name: str) -> int:
     return int(found or 0)
 
 
-@contextmanager
-def metered(
-    resources: RuntimeResources,
-    tracker: BudgetTracker,
-    budget: Budget | None,
-    deadline: float | None = None,
-) -> Iterator[None]:
+class metered:  # noqa: N801 - reads as the verb of a with statement; a generator costs twice as much
     """Run a turn: show its budget on the resources and count its model calls in `tracker`.
 
     `deadline` is in seconds of `resources.clock.monotonic()`; `None` derives it from the budget.
@@ -215,20 +208,35 @@ def metered(
     overlap on the same resources: each counts its own calls, a nested one for the turns around it too, and
     the model itself is back in place when the last one ends.
     """
-    if deadline is None and budget is not None and budget.max_seconds is not None:
-        deadline = resources.clock.monotonic() + budget.max_seconds
-    with resources.allowing(Allowance(budget, deadline, tracker)):
+
+    __slots__ = ("_allowance", "_resources", "_token", "_wrapper")
+
+    def __init__(
+        self,
+        resources: RuntimeResources,
+        tracker: BudgetTracker,
+        budget: Budget | None,
+        deadline: float | None = None,
+    ) -> None:
+        if deadline is None and budget is not None and budget.max_seconds is not None:
+            deadline = resources.clock.monotonic() + budget.max_seconds
+        self._resources = resources
+        self._allowance = Allowance(budget, deadline, tracker)
+        self._wrapper: MeteredLLM | None = None
+
+    def __enter__(self) -> None:
+        resources, budget = self._resources, self._allowance.budget
         is_tracked = budget is not None and budget.tracks_llm_usage
-        if not is_tracked and resources.quota is None:
-            yield
-            return
         if budget is not None and is_tracked:
             _tell_without_pricer(resources, budget)
-        wrapper = _wrap(resources)
-        try:
-            yield
-        finally:
-            _unwrap(resources, wrapper)
+        if is_tracked or resources.quota is not None:
+            self._wrapper = _wrap(resources)
+        self._token = resources.allow(self._allowance)
+
+    def __exit__(self, *_: object) -> None:
+        if self._wrapper is not None:
+            _unwrap(self._resources, self._wrapper)
+        self._resources.end(self._allowance, self._token)
 
 
 def _wrap(resources: RuntimeResources) -> MeteredLLM | None:
@@ -243,9 +251,7 @@ def _wrap(resources: RuntimeResources) -> MeteredLLM | None:
         return wrapper
 
 
-def _unwrap(resources: RuntimeResources, wrapper: MeteredLLM | None) -> None:
-    if wrapper is None:
-        return
+def _unwrap(resources: RuntimeResources, wrapper: MeteredLLM) -> None:
     with _lock:
         wrapper.users -= 1
         # a model that was put in place during the turn stays

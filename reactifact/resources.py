@@ -7,9 +7,8 @@ may use, as their produces see it. Counting and enforcing it is the runtime's.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar, Token
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Generic, TypeVar, overload
@@ -182,16 +181,15 @@ class RuntimeResources:
             return own
         return tuple(self._in_progress)
 
-    @contextmanager
-    def allowing(self, allowance: Allowance) -> Iterator[None]:
-        """Run a turn under an allowance."""
-        token = _turns.set((*_turns.get(), allowance))
+    def allow(self, allowance: Allowance) -> Token[tuple[Allowance, ...]]:
+        """Let a turn begin under an allowance; give the token to `end`."""
         self._in_progress.append(allowance)
-        try:
-            yield
-        finally:
-            self._in_progress.remove(allowance)
-            _turns.reset(token)
+        return _turns.set((*_turns.get(), allowance))
+
+    def end(self, allowance: Allowance, token: Token[tuple[Allowance, ...]]) -> None:
+        """Let a turn end that began under an allowance."""
+        self._in_progress.remove(allowance)
+        _turns.reset(token)
 
     @property
     def _innermost(self) -> Allowance | None:

@@ -6,15 +6,12 @@ Owns the entry points, reentrancy, ending and statistics. What it is configured 
 
 from __future__ import annotations
 
+import logging
+import os
 import signal
 import threading
-import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import (
-    AbstractContextManager,
-    asynccontextmanager,
-    contextmanager,
-)
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -45,7 +42,7 @@ from .streaming import (
     is_observed,
     observed,
 )
-from .threads import is_on_loop
+from .threads import during, is_on_loop
 
 __all__ = ["RunCancelled", "RunInfo", "Runtime", "active_runs", "cancel_run", "stop_on_signals"]
 
@@ -212,8 +209,7 @@ class Runtime(Wiring):
         is saved), `StaleSession` when somebody else wrote the branch.
         """
         limits = self._limits(budget, max_iterations)
-        async with self._entered(limits, request) as current:
-            await self._run(current)
+        current = await self._in_turn(limits, request, self._run)
         if current.was_idle:
             self.hint_at_silence()
         return current.committed
@@ -223,10 +219,12 @@ class Runtime(Wiring):
     ) -> int:
         """Run one generation and return the number of executions."""
         limits = turn.Limits(budget if budget is not None else self.budget, 1)
-        async with self._entered(limits, request) as current:
+
+        async def run(current: turn.Turn) -> None:
             current.saves = self.saves_per_commit
             await self._run(current)
-        return current.committed
+
+        return (await self._in_turn(limits, request, run)).committed
 
     def run(self, *args: Any, **options: Any) -> int:
         """Run a turn from code that is not async. Raises `RuntimeError` inside an event loop."""
@@ -259,9 +257,11 @@ class Runtime(Wiring):
         """Deliver what waits, without a generation; return the number of actions tried."""
         if self.dispatcher is None:
             return 0
-        async with self._entered(turn.Limits(None, 0), None) as current:
+
+        async def flush(current: turn.Turn) -> None:
             await self._run_bounded(current, current.flush)
-        return current.tried
+
+        return (await self._in_turn(turn.Limits(None, 0), None, flush)).tried
 
     def astream(
         self,
@@ -325,11 +325,11 @@ class Runtime(Wiring):
         if current is None:
             return
         clock = self.context.resources.clock
-        expired = await within(clock, timeout, current.done.wait, anyio.CancelScope())
+        expired = await within(clock, timeout, current.wait, anyio.CancelScope())
         if expired:
             current.info.is_cancelled = True
             current.info.scope.cancel()
-            await current.done.wait()
+            await current.wait()
 
     # -- one turn ------------------------------------------------------------------------------
 
@@ -353,17 +353,19 @@ class Runtime(Wiring):
                 "this runtime was shut down by ashutdown() and runs no more turns: make a new Runtime"
             )
 
-    @asynccontextmanager
-    async def _entered(
-        self, limits: turn.Limits, request: Mapping[str, Any] | None
-    ) -> AsyncIterator[turn.Turn]:
-        """Register a turn for its length, with its lock, request and statistics."""
+    async def _in_turn(
+        self,
+        limits: turn.Limits,
+        request: Mapping[str, Any] | None,
+        body: Callable[[turn.Turn], Awaitable[None]],
+    ) -> turn.Turn:
+        """Run a body in a turn, which is registered for its length, with its lock, request and statistics."""
         await self._refuse_a_second_turn()
         self.context.require_open()
         clock = self.context.resources.clock
         token = set_request(request)
         session_id = "" if self.session is None else self.session.session_id
-        info = config.RunInfo(uuid.uuid4().hex, session_id, clock.now(), current_request(), id(self))
+        info = config.RunInfo(os.urandom(16).hex(), session_id, clock.now(), current_request(), id(self))
         current = self._turn = turn.Turn(self, info, limits, clock.monotonic())
         config.enter(info)
         fields = {"run_id": info.run_id, "session_id": session_id, **_request_field(info.request)}
@@ -375,8 +377,8 @@ class Runtime(Wiring):
                     await self._save_what_is_left(current, cut)
                     raise
                 try:
-                    with metered(self.context.resources, current.tracker, limits.budget), _told(current):
-                        yield current
+                    with metered(self.context.resources, current.tracker, limits.budget):
+                        await (_told(current, body) if is_observed() else body(current))
                 finally:
                     await self._give_back_run_lock(lock)
         finally:
@@ -384,9 +386,10 @@ class Runtime(Wiring):
             reset_request(token)
             self.last_stats = current.stats()
             self._turn = None
-            current.done.set()
+            current.end()
+        return current
 
-    def _watched(self, current: turn.Turn) -> AbstractContextManager[None]:
+    def _watched(self, current: turn.Turn) -> during:
         """Let those who observe the runtime be told of a turn."""
         observers = (*self.observers, *self._watchers)
         if not observers:
@@ -435,21 +438,24 @@ class Runtime(Wiring):
             self.context.runner = None
 
     async def _run(self, current: turn.Turn) -> None:
-        log.info("run started", extra={"max_iterations": current.limits.max_iterations})
+        is_told = log.isEnabledFor(logging.INFO)
+        if is_told:
+            log.info("run started", extra={"max_iterations": current.limits.max_iterations})
         try:
             await self._run_bounded(current, current.run)
         finally:
-            stats = current.stats()
-            log.info(
-                "run finished",
-                extra={
-                    "outcome": str(stats.outcome),
-                    "runs": stats.runs,
-                    "errors": stats.errors,
-                    "duration_ms": round(stats.duration * 1000, 3),
-                    **({"absent": stats.absent} if stats.absent else {}),
-                },
-            )
+            if is_told:
+                stats = current.stats()
+                log.info(
+                    "run finished",
+                    extra={
+                        "outcome": str(stats.outcome),
+                        "runs": stats.runs,
+                        "errors": stats.errors,
+                        "duration_ms": round(stats.duration * 1000, 3),
+                        **({"absent": stats.absent} if stats.absent else {}),
+                    },
+                )
 
     async def _run_bounded(self, current: turn.Turn, body: Callable[[], Awaitable[None]]) -> None:
         """Run a body under the turn's deadline and `cancel_run`. A turn that is cut is saved."""
@@ -487,15 +493,11 @@ class Runtime(Wiring):
         return f"Runtime({self.context!r}, agents: {agents or 'none'})"
 
 
-@contextmanager
-def _told(current: turn.Turn) -> Iterator[None]:
-    """Tell observers of the beginning and the end of a turn."""
-    if not is_observed():
-        yield
-        return
+async def _told(current: turn.Turn, body: Callable[[turn.Turn], Awaitable[None]]) -> None:
+    """Run a turn, telling its observers of its beginning and its end."""
     emit(TurnStarted)
     try:
-        yield
+        await body(current)
     except BaseException as error:
         emit(TurnFailed, error=told(error), duration=current.stats().duration)
         raise

@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -24,6 +23,7 @@ from anyio.lowlevel import checkpoint
 from .clock import Clock
 from .errors import ReactifactError, told
 from .logging import get_logger
+from .threads import during
 
 __all__ = [
     "ActionDelivered",
@@ -223,14 +223,9 @@ class Observation:
 _observation: ContextVar[Observation | None] = ContextVar("reactifact_observation", default=None)
 
 
-@contextmanager
-def observed(observation: Observation | None) -> Iterator[None]:
-    """Let some observers be told of what happens inside the block, and no others; `None`: nobody."""
-    token = _observation.set(observation)
-    try:
-        yield
-    finally:
-        _observation.reset(token)
+def observed(observation: Observation | None) -> during:
+    """Let some observers be told of what happens in a `with`, and no others; `None`: nobody."""
+    return during(_observation, observation)
 
 
 def observation() -> Observation | None:

@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, NoReturn, TypeVar, TypeVarTuple, Unpack
@@ -313,6 +313,22 @@ class at_once:  # noqa: N801 - reads as the verb of a with statement
 
     def __repr__(self) -> str:
         return f"at_once({self._lock!r})"
+
+
+class during:  # noqa: N801 - reads as the verb of a with statement; a generator costs twice as much
+    """Give a context variable a value for a `with`, for the tasks that are started inside it too."""
+
+    __slots__ = ("_token", "_value", "_variable")
+
+    def __init__(self, variable: ContextVar[T], value: T) -> None:
+        self._variable: ContextVar[Any] = variable
+        self._value = value
+
+    def __enter__(self) -> None:
+        self._token = self._variable.set(self._value)
+
+    def __exit__(self, *_: object) -> None:
+        self._variable.reset(self._token)
 
 
 def is_on_loop() -> bool:

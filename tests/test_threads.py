@@ -14,7 +14,7 @@ import pytest
 from pydantic import BaseModel
 
 from reactifact import PendingAction, Runtime, SessionStore, threads
-from reactifact.threads import calls_in_flight, in_thread, write_through
+from reactifact.threads import calls_in_flight, during, in_thread, write_through
 
 pytestmark = pytest.mark.every_loop
 
@@ -212,3 +212,24 @@ def test_a_turn_that_asyncio_cancels_leaves_a_context_that_goes_on(
         await store.aclose()
 
     asyncio.run(main())
+
+
+@pytest.mark.anyio
+async def test_a_variable_has_its_value_for_the_length_of_a_with_and_in_tasks_begun_there() -> None:
+    seen: list[str] = []
+    place: ContextVar[str] = ContextVar("place", default="outside")
+
+    async def look() -> None:
+        await anyio.lowlevel.checkpoint()
+        seen.append(place.get())
+
+    async with anyio.create_task_group() as group:
+        with during(place, "inside"):
+            group.start_soon(look)
+            with during(place, "deeper"):
+                assert place.get() == "deeper"
+            assert place.get() == "inside"
+        with pytest.raises(ValueError, match="boom"), during(place, "failing"):
+            raise ValueError("boom")
+        assert place.get() == "outside"
+    assert seen == ["inside"]

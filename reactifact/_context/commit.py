@@ -247,9 +247,9 @@ class Committer:
         record, ledger = line.record, line.ledger
         return (
             record is not None
+            and line.is_published
             and not (main.operations or main.events or self._unheard)
             and self.queue.is_stored
-            and line.is_published
             and ledger.is_published
             and line.leaves(self.queue.root)
             and (record.ledger == ledger.tip or ledger.owes_nothing_since(record.ledger))

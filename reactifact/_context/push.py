@@ -7,8 +7,7 @@ branch. Once started a write is not cancelled: a commit is written whole or not 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 
 from anyio import CancelScope
@@ -19,7 +18,7 @@ from .._store.branch import Branch, new_change_id
 from .._store.protocol import HeldLock, ObjectBackend
 from ..clock import Clock
 from ..errors import SessionBusy, StaleSession
-from ..threads import at_once, is_quick, short_call, write_through
+from ..threads import at_once, during, is_quick, short_call, write_through
 from .context import Context
 from .preload import look_ahead
 
@@ -33,8 +32,10 @@ async def publish(context: Context) -> None:
     durability promises.
     """
     context.require_open()
+    commits = context.commits
+    if not (context.is_publishing or commits.is_remote) and commits.is_written:
+        return
     async with at_once(context.publish_lock, shield=True):  # nothing inside can be cancelled
-        commits = context.commits
         if commits.is_remote:
             with CancelScope(shield=True):
                 await look_ahead(commits)
@@ -159,14 +160,9 @@ class StoreLock:
         if self._lock is not None:
             self._lock.require_held()
 
-    @contextmanager
-    def waits_for(self) -> Iterator[None]:
-        """Let the code inside, and the tasks it starts, know that the holder of this lock waits for it."""
-        token = _waiting.set((*_waiting.get(), self))
-        try:
-            yield
-        finally:
-            _waiting.reset(token)
+    def waits_for(self) -> during:
+        """Let the code in a `with`, and its tasks, know that the holder of this lock waits for it."""
+        return during(_waiting, (*_waiting.get(), self))
 
     def _refuse_own(self, error: SessionBusy) -> None:
         place = self._backend.location

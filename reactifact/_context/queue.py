@@ -103,12 +103,14 @@ class Queue:
 
         The others wait for agents that are not there. They are passed over from then on at no cost.
         """
-        self._read()
+        if not self._is_read:
+            self._read()
         names = frozenset(present)
         if names is not self._present and names != self._present:
             self._unpark()
             self._present = names
-        self._sort()
+        if not self._is_sorted:
+            self._sort()
         waiting = list(self._entries.values())
         for entry in waiting:
             if (entry.owed or entry.failures) and not entry.is_asked_of_any(names):
@@ -163,9 +165,10 @@ class Queue:
         self._unpark()
 
     def _renew(self, entry: QueueEntry) -> None:
-        if self._holds(entry):
+        key = id(entry.event)
+        if self._entries.get(key) is entry or self._parked.get(key) is entry:
             self._unstore(entry)
-            self._unstored[id(entry.event)] = entry
+            self._unstored[key] = entry
 
     def rename(self, names: Mapping[str, str]) -> None:
         """Let what is owed under earlier names be owed under present ones; costs a look at what waits."""
@@ -233,9 +236,12 @@ class Queue:
     @property
     def is_stored(self) -> bool:
         """Whether `store` would change no file."""
-        return not self._gone and not any(
-            e.owed is None or e.owed or (e.failures and e.parked) for e in self._unstored.values()
-        )
+        if self._gone:
+            return False
+        for entry in self._unstored.values():
+            if entry.owed is None or entry.owed or (entry.failures and entry.parked):
+                return False
+        return True
 
     def store(self) -> Oid | None:
         """Stage the files of what changed and return the tree of all that waits and is owed."""
@@ -303,10 +309,6 @@ class Queue:
             self._gone.add(entry.path)
             self._stored.pop(entry.path, None)
             entry.path = None
-
-    def _holds(self, entry: QueueEntry) -> bool:
-        key = id(entry.event)
-        return self._entries.get(key) is entry or self._parked.get(key) is entry
 
     def _sort(self) -> None:
         if not self._is_sorted:

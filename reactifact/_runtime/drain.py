@@ -235,7 +235,7 @@ class _Drainer:
         self._lease_end: datetime | None = None
         self._context = context
         self._blocked: set[str] = set()  # ordering keys with a failure before
-        self._looking = anyio.Lock()  # sends begin in the order in which they were planned
+        self._looking = anyio.Lock() if options.concurrency > 1 else None  # sends begin as they were planned
         self._tip = context.line.published
         self._newer: State | None = None  # what the branch came to be while it was drained
         self._is_gone = False
@@ -379,7 +379,9 @@ class _Drainer:
                 await result
 
         timeout = self.options.timeout
-        if await within(self._context.resources.clock, timeout, send, anyio.CancelScope()):
+        if timeout is None:
+            await send()
+        elif await within(self._context.resources.clock, timeout, send, anyio.CancelScope()):
             raise DeliveryTimeout(
                 f"action {action.id!r} was cut: its send had not ended after {timeout:g} seconds, and "
                 f"whether it went out is not known; it is sent again under the same key"
@@ -405,19 +407,26 @@ class _Drainer:
         if self.options.stops is not None and self.options.stops():
             self.done.is_cut = True
             return False
-        async with at_once(self._looking):
-            if self._lost is None:
-                try:
-                    await self.look()
-                    if self._lease_end is not None:
-                        now = self._context.resources.clock.now()
-                        require_running(self._lease_end, self._context.line.session, now)
-                except (LockLost, LeaseHeld) as error:
-                    self._lost = error
+        if self._looking is None:
+            await self._look_again()
+        else:
+            async with at_once(self._looking):
+                await self._look_again()
         if self._lost is not None or not self._still_stands(action.id):
             return False
         now = self._context.resources.clock.now()
         return delivery.may_send(self._context.working, action.id, now, self.options.retry_at)
+
+    async def _look_again(self) -> None:
+        """See before a send that lock and lease are still ours, and what others delivered meanwhile."""
+        if self._lost is None:
+            try:
+                await self.look()
+                if self._lease_end is not None:
+                    now = self._context.resources.clock.now()
+                    require_running(self._lease_end, self._context.line.session, now)
+            except (LockLost, LeaseHeld) as error:
+                self._lost = error
 
     def _still_stands(self, action_id: str) -> bool:
         """Whether the branch waits for the action as it was planned, as far as it was read."""

@@ -248,20 +248,25 @@ def plan(context: Context, roster: Roster, known: Plan | None = None) -> Plan:
         context.track_staleness()
     commits = context.commits
     commits.commit_direct()
-    queue, line = commits.gather(), commits.line
+    queue, line = commits.queue, commits.line
     if known is not None and known.key == (line.change, queue.revision, roster):
         return known
-    queue.rename(roster.renames)
+    if roster.renames:
+        queue.rename(roster.renames)
     batch = queue.active(roster.names)
     if not batch:
         return Plan([], [], (line.change, queue.revision, roster))
-    view = context.commits.new_view()
-    view.is_tracking = True
-    view.closed = (
-        "a condition changed the context: it is asked while events are matched, and nobody applies what it "
-        "changes; let a produce do it"
-    )
-    work = match(context, view, roster, queue, batch)
+
+    def new_view() -> WorkingCopy:
+        view = commits.new_view()
+        view.is_tracking = True
+        view.closed = (
+            "a condition changed the context: it is asked while events are matched, and nobody applies what "
+            "it changes; let a produce do it"
+        )
+        return view
+
+    work = match(context, new_view, roster, queue, batch)
     return Plan(work, batch, (line.change, commits.gather().revision, roster))
 
 
@@ -456,7 +461,10 @@ def consume(context: Context, roster: Roster, batch: Sequence[QueueEntry], owed:
     What is owed to an agent that is not there stays too, until it is; and that on which one is parked.
     """
     present, queue = roster.names, context.queue
-    left = {id(entry): absent for entry in batch if (absent := owed_to_absent(entry, present))}
+    left: dict[int, list[str]] = {}
+    for entry in batch:
+        if entry.owed and (absent := owed_to_absent(entry, present)):
+            left[id(entry)] = absent
     for work in owed:
         for entry in work.entries:
             left.setdefault(id(entry), []).append(work.name)

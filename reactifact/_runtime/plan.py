@@ -21,7 +21,7 @@ from .._store.layout import ListingRecord
 from ..agents import Agent
 from ..commit import Read
 from ..events import Event, EventType
-from ..interrupt import PendingAction
+from ..interrupt import PendingAction, TypedQuestion
 from ..triggers import Trigger
 from .questions import resumed_by
 
@@ -137,13 +137,32 @@ def _may_wake(agent: Agent, kind: EventType, model: object) -> bool:
 
 
 def match(
-    context: Context, view: WorkingCopy, roster: Roster, queue: Queue, batch: Sequence[QueueEntry]
+    context: Context,
+    new_view: Callable[[], WorkingCopy],
+    roster: Roster,
+    queue: Queue,
+    batch: Sequence[QueueEntry],
 ) -> list[Work]:
     """Match the events of a batch; note in the queue which agents each owes; return the work.
 
     An entry that was matched before is asked only for the agents it owes and for those that were
-    not there then. Conditions see the state of `view`; what they read is noted on the work.
+    not there then. Conditions see the state of a new view, which is made where any is to be asked; what they
+    read is noted on the work.
     """
+    names = roster.names
+    for entry in batch:
+        event = entry.event
+        if event.artifact_type is TypedQuestion or roster.asked(event.type, event.artifact_type):
+            return _asked(context, new_view(), roster, queue, batch)
+    for entry in batch:
+        queue.owe(entry, [name for name in entry.owed if name not in names] if entry.owed else [])
+        entry.considered = names if entry.considered <= names else entry.considered | names
+    return []
+
+
+def _asked(
+    context: Context, view: WorkingCopy, roster: Roster, queue: Queue, batch: Sequence[QueueEntry]
+) -> list[Work]:
     names = roster.names
     plain: list[Work] = []
     debounced = _Debounced()
@@ -152,7 +171,7 @@ def match(
     with entered(scope):
         for entry in batch:
             owed = []
-            resumed = resumed_by(view, entry.event)
+            resumed = resumed_by(view, entry.event) if entry.event.artifact_type is TypedQuestion else None
             asker = None if resumed is None else roster.renames.get(resumed[0], resumed[0])
             asked = roster.asked(entry.event.type, entry.event.artifact_type)
             if asker in names and all(name != asker for name, _ in asked):
@@ -185,12 +204,15 @@ def match(
                     continue
                 work.debounced = True
                 debounced.add(work, found)
-            absent = [name for name in entry.owed or () if name not in names]
+            absent = [name for name in entry.owed if name not in names] if entry.owed else []
             if resumed is not None and entry.owed is None and asker not in names:
                 absent.append(resumed[0])
             queue.owe(entry, owed + absent)
             entry.considered = names if entry.considered <= names else entry.considered | names
-    return sorted([*plain, *debounced.work()], key=lambda work: work.agent.priority)
+    return sorted([*plain, *debounced.work()], key=_PRIORITY)
+
+
+_PRIORITY = attrgetter("agent.priority")
 
 
 async def scheduled(scheduler: Scheduler, context: Context, work: list[Work]) -> list[Work]:

@@ -36,26 +36,38 @@ class Steps:
         self.is_durable = is_durable
         self.error: Exception | None = None  # why nothing can be written any more
         self._finished: list[Result] = []
-        earlier = {alias: item.name for item in work for alias in item.agent.aliases}
-        self._memos = [
-            replace(memo, agent=earlier.get(memo.agent, memo.agent)) for memo in context.commits.memos
-        ]
-        self._places: dict[int, tuple[HeldKey, int]] = {}
-        self._barrier = Lock()
+        self._memos: list[HeldMemo] = []
+        if context.commits.memos:
+            earlier = {alias: item.name for item in work for alias in item.agent.aliases}
+            self._memos = [
+                replace(memo, agent=earlier.get(memo.agent, memo.agent)) for memo in context.commits.memos
+            ]
+        self._work = work
+        self._known_places: dict[int, tuple[HeldKey, int]] = {}
+        self._barrier: Lock | None = None  # made by the first write
         self._asked = self._written = 0
         self._left = len(work)  # executions that have not ended
-        count: Counter[HeldKey] = Counter()
-        for item in work:
-            key = held_key(item.event, item.name)
-            self._places[id(item)] = key, count[key]
-            count[key] += 1
+
+    @property
+    def _places(self) -> dict[int, tuple[HeldKey, int]]:
+        """By the identity of work: what its memos are found by, where there are or will be any."""
+        places = self._known_places
+        if not places:
+            count: Counter[HeldKey] = Counter()
+            for item in self._work:
+                key = held_key(item.event, item.name)
+                places[id(item)] = key, count[key]
+                count[key] += 1
+        return places
 
     def memos(self, work: Work, view: WorkingCopy, before: WorkingCopy) -> Memos:
         """Return what an earlier try of an execution has kept, and a place for what this one will keep.
 
         What was made from versions that have changed since, by the snapshot `before`, is not among it.
         """
-        known = {memo.key: memo.value for memo in self._of([work]) if memo.is_valid(before)}
+        known: dict[str, Any] = {}
+        if self._memos:
+            known = {memo.key: memo.value for memo in self._of([work]) if memo.is_valid(before)}
         return Memos(known, partial(self._remember, work, view, before))
 
     async def _remember(
@@ -85,6 +97,8 @@ class Steps:
     def begin_with(self, results: Iterable[Result | None]) -> None:
         """Take over the results that an earlier try has left behind."""
         found = [result for result in results if result is not None]
+        if not found:
+            return
         self._finished = [result for result in found if result.error is None]
         self._left -= len(found)
 
@@ -97,6 +111,8 @@ class Steps:
 
     def keep_memos_of(self, work: Iterable[Work]) -> None:
         """Keep the memos of work that is not done, and of executions of other generations, and no result."""
+        if not self._memos:
+            return
         mine = {(key, place) for key, place in self._places.values()}
         others = [memo for memo in self._memos if (held_key(memo.event, memo.agent), memo.place) not in mine]
         memos = [*others, *self._of(work)]
@@ -117,6 +133,8 @@ class Steps:
             return
         self._asked += 1
         mine = self._asked
+        if self._barrier is None:
+            self._barrier = Lock()
         async with self._barrier:
             if self.error is not None or self._written >= mine:
                 return

@@ -6,8 +6,6 @@ statistics. One generation's work is `generation`'s, one drain `outbox`'s.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
@@ -23,6 +21,7 @@ from ..errors import told
 from ..interrupt import PendingAction
 from ..logging import bind, get_logger
 from ..streaming import GenerationFailed, GenerationFinished, GenerationStarted, emit, is_observed
+from ..threads import during
 from . import drain, generation
 from .config import RunInfo, Wiring
 from .execution import Result
@@ -70,22 +69,31 @@ class Turn:
     stopping: bool = False
     known: generation.Plan | None = None
     absent: dict[str, int] = field(default_factory=dict)  # agents that events wait for, not registered
-    done: Event = field(default_factory=Event)  # set when the turn has ended
+    is_over: bool = False
     context: Context = field(init=False)
     """The context the turn works on."""
     _running: generation.Execution = field(init=False)
+    _over: Event | None = None  # made by the first who waits for the end
 
     def __post_init__(self) -> None:
         self.context = self.wiring.context
 
-    @contextmanager
-    def around(self) -> Iterator[None]:
-        """Let the code inside, and the tasks it starts, know that they run inside the turn."""
-        token = _around.set((*_around.get(), self))
-        try:
-            yield
-        finally:
-            _around.reset(token)
+    def around(self) -> during:
+        """Let the code in a `with`, and the tasks it starts, know that they run inside the turn."""
+        return during(_around, (*_around.get(), self))
+
+    def end(self) -> None:
+        """Say that the turn has ended."""
+        self.is_over = True
+        if self._over is not None:
+            self._over.set()
+
+    async def wait(self) -> None:
+        """Wait until the turn has ended."""
+        if self._over is None:
+            self._over = Event()
+        if not self.is_over:
+            await self._over.wait()
 
     def is_around(self) -> bool:
         """Tell whether the present code was called by the turn, or by a task that began inside it."""

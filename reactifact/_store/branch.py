@@ -8,7 +8,7 @@ ref is given to it.
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -43,7 +43,7 @@ def stored_ref(database: Database, session: str, branch: str) -> str:
 
 def new_change_id() -> str:
     """Return a fresh Change-Id: 128 random bits as hex."""
-    return secrets.token_hex(16)
+    return os.urandom(16).hex()
 
 
 @dataclass(slots=True)
