@@ -13,8 +13,8 @@ import random
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from reactifact._store._backends.sql.postgres import PostgreSQLKVBackend
 from reactifact._store.protocol import Durability
 
 from .harness import Claim, Report, Row, Settings, alternate, median
+from .postgres import databases
 from .subject import Subject, requests
 
 NAME = "sessions"
@@ -162,7 +163,8 @@ def run(settings: Settings) -> Report:
         raise ValueError("a round opens two sessions: choose sizes of at least 2")
     details = {"durability": settings.durability, "samples": samples, "folder": str(settings.folder)}
     report = Report(NAME, SUMMARY, details, "sessions", sizes)
-    with _server(settings) as dsn:
+    with databases(settings.dsn) as lent:
+        dsn = lent[0] if lent else None
         for kind in KINDS:
             if kind == "postgres" and dsn is None:
                 settings.progress("no PostgreSQL: neither --dsn nor an installed server")
@@ -230,27 +232,6 @@ def _place(folder: Path, kind: str, size: int, dsn: str | None) -> str:
         assert dsn is not None
         return dsn
     return str(folder / {"git": f"{size}.git", "packed": f"{size}-packed.git", "sqlite": f"{size}.db"}[kind])
-
-
-@contextmanager
-def _server(settings: Settings) -> Iterator[str | None]:
-    """Lend the DSN of the settings, else that of a server of our own, else `None`."""
-    try:
-        from tests.postgres_server import PostgresServer, binaries
-    except ImportError:  # no driver
-        yield None
-        return
-    if settings.dsn is not None:
-        yield settings.dsn
-    elif (installed := binaries()) is None:
-        yield None
-    else:
-        server = PostgresServer(installed)
-        try:
-            with server.database() as dsn:
-                yield dsn
-        finally:
-            server.remove()
 
 
 def _drop(dsn: str, schema: str) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-from pathlib import Path
 
+import psycopg
 import pytest
 
 from benchmarks.peers import __main__ as peers
+from benchmarks.peers.distance import at_a_distance
 
 SIZES = (10, 100)
 
@@ -18,7 +19,7 @@ def measured(milliseconds: dict[str, dict[int, float]]) -> list[peers.Running]:
     with subprocess.Popen(["true"], text=True) as process:
         for peer in peers.PEERS:
             if peer.name in milliseconds:
-                one = peers.Running(peer, Path("state"), process)
+                one = peers.Running(peer, "state", process)
                 for size, value in milliseconds[peer.name].items():
                     one.times[size] = [value / 1000] * 3
                     one.processor[size] = [value / 2000]
@@ -54,6 +55,29 @@ def test_ratios_losses_and_what_was_not_measured_are_told(page: str) -> None:
     )
 
 
+def test_those_on_a_server_are_compared_with_each_other_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "version", lambda peer: "1.0")
+    running = measured(
+        {
+            "LangGraph, SQLite saver": {10: 1.0},
+            "reactifact, PostgreSQL store": {10: 6.0},
+            "LangGraph, PostgreSQL saver": {10: 10.0},
+            "reactifact, PostgreSQL store 2 ms away": {10: 9.0},
+            "LangGraph, PostgreSQL saver 2 ms away": {10: 30.0},
+        }
+    )
+    running[-1].trips = 8.0
+    page = peers.page(running, {}, (10,), "idle", {})
+    files, near, away = page.split("## After ")[1:]
+    assert files.startswith("10 turns\n")
+    assert near.startswith("10 turns, PostgreSQL\n")
+    assert away.startswith("10 turns, PostgreSQL, 2 ms away\n")
+    assert "| reactifact, PostgreSQL store | 6.00 | 6.0 to 6.0 | 0.60 | 3.00 | 1,000 |" in near
+    assert "| reactifact, PostgreSQL store 2 ms away | 9.00 | 9.0 to 9.0 | 0.30 | 4.50 | 1,000 |" in away
+    assert "away | 1.0 | synchronous_commit=on, durability=sync | 8.0 round trips |" in page
+    assert "faster than LangGraph, PostgreSQL saver (1.7 times)." in page
+
+
 def test_every_table_of_the_page_has_as_many_cells_in_each_row(page: str) -> None:
     for block in page.split("\n\n"):
         rows = [line for line in block.splitlines() if line.startswith("|")]
@@ -65,3 +89,14 @@ def test_the_chart_has_a_bar_for_each_measurement() -> None:
     drawn = peers.chart(running, SIZES)
     assert drawn.count("<rect") == 1 + 3
     assert drawn.startswith("<svg ")
+
+
+def test_a_server_that_is_some_way_off_says_the_same_and_trips_are_counted(postgres_dsn: str) -> None:
+    with at_a_distance(postgres_dsn, 0.0) as distant, psycopg.connect(distant.dsn) as connection:
+        before = distant.round_trips()
+        long = connection.execute(b"SELECT repeat('x', 3000000)").fetchone()
+        assert long == ("x" * 3_000_000,)
+        with connection.pipeline():
+            answers = [connection.execute(b"SELECT %s", (number,)) for number in range(5)]
+        assert [answer.fetchone() for answer in answers] == [(number,) for number in range(5)]
+        assert distant.round_trips() - before == 3  # the transaction is begun with the first

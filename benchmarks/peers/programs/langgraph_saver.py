@@ -1,4 +1,4 @@
-"""LangGraph with its SQLite saver: `langgraph_saver.py sqlite PLACE`.
+"""LangGraph with its SQLite or its PostgreSQL saver: `langgraph_saver.py sqlite|postgres PLACE`.
 
 Two nodes on one thread: `process` adds the receipt and the intent to the state, `deliver` sends and marks it.
 `durability="sync"`: a checkpoint is stored before the next step begins, which is what an outbox needs.
@@ -12,7 +12,6 @@ import sys
 from typing import Annotated, TypedDict
 
 from common import serve
-from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import END, START, StateGraph
 
 delivered = 0
@@ -46,14 +45,19 @@ async def deliver(state: State) -> dict:
     return {"actions": {key: {**action, "status": "dispatched"}}}
 
 
-async def main(place: str) -> None:
+async def main(kind: str, place: str) -> None:
+    if kind == "postgres":
+        from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver as Saver
+    else:
+        from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver as Saver
     graph = StateGraph(State)
     graph.add_node("process", process)
     graph.add_node("deliver", deliver)
     graph.add_edge(START, "process")
     graph.add_edge("process", "deliver")
     graph.add_edge("deliver", END)
-    async with AsyncSqliteSaver.from_conn_string(place) as saver:
+    async with Saver.from_conn_string(place) as saver:
+        await saver.setup()
         compiled = graph.compile(checkpointer=saver)
         config = {"configurable": {"thread_id": "orders"}}
 
@@ -64,4 +68,4 @@ async def main(place: str) -> None:
         await serve(turn, lambda: delivered)
 
 
-asyncio.run(main(sys.argv[2]))
+asyncio.run(main(sys.argv[1], sys.argv[2]))
