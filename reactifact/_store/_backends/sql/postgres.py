@@ -37,6 +37,7 @@ from .postgres_statements import (
     Statements,
     binary,
     fetched,
+    numbers,
     one_round_trip,
     undone_unless_ended,
     vacuum,
@@ -116,7 +117,7 @@ class PostgreSQLKVBackend(SQLBackend):
     when absent. Equal objects are one row, so a store that only grows needs no care; `prune` removes
     what no ref reaches any more. With `durability="full"` a write is on stable storage of the server
     when it returns; with `"os"` a crash of the server may lose the last moments
-    (`synchronous_commit=off`), never their order. A write takes two round trips.
+    (`synchronous_commit=off`), never their order. A write takes one round trip.
 
     Locks are advisory locks on a connection of their own: connect to the server itself, or through a
     pooler that keeps a connection for each session. One that shares them between transactions is
@@ -345,16 +346,106 @@ class PostgreSQLKVBackend(SQLBackend):
         objects: Mapping[Oid, GitObject],
         updates: Sequence[RefUpdate],
     ) -> None:
-        """Write in two round trips: what is stored and asked for at once, then what follows from it."""
+        """Write, in one round trip where all is as the write expects."""
         asked = ref_questions(objects, updates)
+        if len(rows) <= WRITTEN_AT_ONCE and self._write_as_expected(
+            connection, rows, objects, updates, asked
+        ):
+            return
+        self._write_as_found(connection, rows, objects, updates, asked)
+
+    def _write_as_expected(
+        self,
+        connection: Connection,
+        rows: list[ObjectRow],
+        objects: Mapping[Oid, GitObject],
+        updates: Sequence[RefUpdate],
+        asked: RefQuestions,
+    ) -> bool:
+        """Write if the refs are where the write expects them and nothing was pruned; tell whether it is done.
+
+        Raises `Contention` where a ref is elsewhere, or where what the write rests on was pruned.
+        """
+        expected: dict[str, Oid] = {}
+        for update in reversed(updates):
+            if update.expected is None:
+                expected.pop(update.name, None)
+            else:
+                expected[update.name] = update.expected
+        targets = set(asked.targets)
+        try:
+            changes = plan_refs(RefView(self.location, expected, targets, set()), objects, updates)
+        except StoreError:
+            return False  # it does not fit together: what is there says how
+        prunes = self._prunes
+        while True:
+            row = self._write_if(connection, prunes, rows, asked, expected, changes)
+            if row is None or row[1]:
+                return row is not None
+            current = {
+                name: ref_oid(name, held, self.location)
+                for name, held in zip(row[2] or (), row[3] or (), strict=True)
+            }
+            plan_refs(RefView(self.location, current, targets, set()), objects, updates)
+            if row[0] is None or row[0] == prunes:
+                return False
+            prunes = row[0]
+            known = fetched(connection, self._sql.known, binary(referred_beyond(objects)))
+            require_known(objects, {row[0].hex() for row in known}, self.location)
+
+    def _write_if(
+        self,
+        connection: Connection,
+        prunes: int,
+        rows: list[ObjectRow],
+        asked: RefQuestions,
+        expected: Mapping[str, Oid],
+        changes: Mapping[str, Oid | None],
+    ) -> tuple[Any, ...] | None:
+        """Write in one transaction and round trip unless something is not as expected.
+
+        Return the number of prunes, whether it was written, and the names and ids of the refs before.
+        """
+        moved = {name: bytes.fromhex(new) for name, new in changes.items() if new is not None}
+        oids, kinds, sizes, data = (
+            [list(column) for column in zip(*rows, strict=True)] if rows else [[], [], [], []]
+        )
+        values = (
+            asked.names, prunes, list(expected), binary(expected.values()), len(asked.targets),
+            binary(asked.targets), asked.parents if asked.created else [], asked.created,
+            oids, numbers(kinds), numbers(sizes), data,
+            list(moved), list(moved.values()), sorted(changes.keys() - moved.keys()),
+            self._sql.channel, sorted(changes),
+        )  # fmt: skip
         with one_round_trip(connection):
             connection.execute(b"BEGIN")
             self._step("begun")
+            if asked.created:
+                self._hold_names(connection, asked)
+            answer = connection.cursor(binary=True).execute(self._sql.write, values)
+            self._step("objects stored")
+            if asked.names:
+                self._step("refs moved")
+            connection.execute(b"COMMIT")
+        return answer.fetchone()
+
+    def _write_as_found(
+        self,
+        connection: Connection,
+        rows: list[ObjectRow],
+        objects: Mapping[Oid, GitObject],
+        updates: Sequence[RefUpdate],
+        asked: RefQuestions,
+    ) -> None:
+        """Write in two round trips: what is stored and asked for at once, then what follows from it."""
+        with one_round_trip(connection):
+            connection.execute(b"BEGIN")
+            self._step("begun")
+            answers = self._ask(connection, asked, len(updates)) if updates else None
             for batch in batches(rows, WRITTEN_AT_ONCE):
                 connection.execute(
                     self._sql.insert_objects, [list(column) for column in zip(*batch, strict=True)]
                 )
-            answers = self._ask(connection, asked, len(updates)) if updates else None
             prunes = connection.execute(self._sql.prunes)
         self._step("objects stored")
         if prunes.fetchall() != [(self._prunes,)]:
@@ -378,16 +469,14 @@ class PostgreSQLKVBackend(SQLBackend):
 
         A ref that is not there has no row to lock. So each folder of its name is held shared, the name
         alone, which keeps others from creating it, or refs in its way, until the transaction ends. Locks
-        are taken in one order everywhere: objects, held names, rows of refs.
+        are taken in one order everywhere: held names, rows of refs, objects.
         """
 
         def ask(query: bytes, *values: Any) -> Callable[[], list[tuple[Any, ...]]]:
             return connection.cursor(binary=True).execute(query, values).fetchall
 
         if asked.created:
-            wanted = dict.fromkeys(asked.parents, True) | dict.fromkeys(asked.created, False)
-            keys = [_key(f"{self._schema}\0{name}") for name in sorted(wanted)]
-            ask(_HOLD_NAMES, keys, [wanted[name] for name in sorted(wanted)])
+            self._hold_names(connection, asked)
         current = ask(self._sql.refs_to_move, asked.names)
         known = ask(self._sql.known, binary(asked.targets)) if asked.targets else list
         around = ask(self._sql.around, asked.parents, asked.created, count + 1) if asked.created else list
@@ -397,6 +486,11 @@ class PostgreSQLKVBackend(SQLBackend):
             known={row[0].hex() for row in known()},
             around={row[0] for row in around()},
         )
+
+    def _hold_names(self, connection: Connection, asked: RefQuestions) -> None:
+        wanted = dict.fromkeys(asked.parents, True) | dict.fromkeys(asked.created, False)
+        keys = [_key(f"{self._schema}\0{name}") for name in sorted(wanted)]
+        connection.execute(_HOLD_NAMES, (keys, [wanted[name] for name in sorted(wanted)]))
 
     def _is_done(self, connection: Connection, updates: tuple[RefUpdate, ...]) -> bool:
         """Tell whether a refused write is one that got through before its connection was lost."""

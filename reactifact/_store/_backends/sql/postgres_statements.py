@@ -98,6 +98,30 @@ class Statements:
         self.delete_refs = make("DELETE FROM {schema}.refs WHERE name = ANY(%s)")
         self.channel = f"reactifact_{hashlib.sha1(schema.encode()).hexdigest()[:16]}"
         self.notify = b"SELECT pg_notify(%s, moved.name) FROM unnest(%s::text[]) AS moved (name)"
+        # A whole write: nothing is changed unless all that it rests on holds. Rows of refs are locked before
+        # objects are written, everywhere; where one is waited for, what it holds then is compared.
+        self.write = make(
+            "WITH held AS MATERIALIZED (SELECT name, oid FROM {schema}.refs"
+            " WHERE name = ANY(%s::text[]) ORDER BY name FOR UPDATE),"
+            " looked AS MATERIALIZED (SELECT min(number) AS prunes, count(*) = 1 AND min(number) = %s"
+            " AND NOT EXISTS (SELECT FROM unnest(%s::text[], %b::bytea[]) AS expected (name, oid)"
+            " FULL JOIN held USING (name) WHERE expected.oid IS DISTINCT FROM held.oid)"
+            " AND %s = (SELECT count(*) FROM {schema}.objects WHERE oid = ANY(%b::bytea[]))"
+            " AND NOT EXISTS (SELECT FROM {schema}.refs WHERE name = ANY(%s::text[]))"
+            " AND NOT EXISTS (SELECT FROM unnest(%s::text[]) AS folder (name), {schema}.refs AS ref"
+            " WHERE ref.name >= folder.name || '/' AND ref.name < folder.name || '0')"
+            " AS holds FROM {schema}.prunes),"
+            " stored AS (INSERT INTO {schema}.objects (oid, kind, size, data) SELECT fresh.* FROM looked,"
+            " unnest(%b::bytea[], %b::integer[], %b::integer[], %b::bytea[]) AS fresh"
+            " WHERE holds ON CONFLICT DO NOTHING),"
+            " moved AS (INSERT INTO {schema}.refs (name, oid) SELECT fresh.* FROM looked,"
+            " unnest(%s::text[], %b::bytea[]) AS fresh WHERE holds"
+            " ON CONFLICT (name) DO UPDATE SET oid = excluded.oid),"
+            " gone AS (DELETE FROM {schema}.refs USING looked WHERE holds AND name = ANY(%s::text[]))"
+            " SELECT prunes, holds, (SELECT array_agg(name) FROM held), (SELECT array_agg(oid) FROM held),"
+            " (SELECT count(pg_notify(%s, name)) FROM unnest(%s::text[]) AS changed (name) WHERE holds)"
+            " FROM looked"
+        )
         self.value = make("SELECT value FROM {schema}.kv WHERE name = %s")
         self.values = make("SELECT value FROM {schema}.kv")
         self.set_value = make(
@@ -108,7 +132,7 @@ class Statements:
         # of a prune
         self.prunes = make("SELECT number FROM {schema}.prunes")
         # Keeps out who writes or locks rows, and lets read. Writers take these two in the same order.
-        self.hold_tables = make("LOCK TABLE {schema}.objects, {schema}.refs IN EXCLUSIVE MODE")
+        self.hold_tables = make("LOCK TABLE {schema}.refs, {schema}.objects IN EXCLUSIVE MODE")
         self.stored = make("SELECT oid FROM {schema}.objects")
         self.tips = make("SELECT oid FROM {schema}.refs")
         self.noted = make("SELECT oid, since FROM {schema}.unreachable")
@@ -201,6 +225,13 @@ def fetched(connection: Connection, query: bytes, *values: Any) -> list[tuple[An
 def binary(oids: Iterable[Oid]) -> list[bytes]:
     """Return ids as columns hold them."""
     return [bytes.fromhex(oid) for oid in oids]
+
+
+def numbers(values: Iterable[int]) -> list[Any]:
+    """Return numbers as one type whatever their size, so that the statement is prepared once."""
+    from psycopg.types.numeric import Int4
+
+    return [Int4(value) for value in values]
 
 
 _STILL_SEEN = re.compile(r"(\d+)")  # how the detail begins, in every language of the server
