@@ -10,7 +10,8 @@ import pytest
 from support import Place, fsck, git
 
 from reactifact import FakeLLM, LLMRequest, Message, SessionStore
-from reactifact._store._backends.bundle import BundleBackend, DamagedPack, unpack
+from reactifact._store._backends.bundle import BundleBackend, unpack
+from reactifact._store._backends.git.pack_entries import DamagedPack
 from reactifact._store.object_db import Database
 from reactifact.errors import StoreError
 from reactifact.replay import ReplayLLM, bundled_versions, replay_context, replay_summary

@@ -16,24 +16,19 @@ from ..objects import MAX_OBJECT, GitObject, Kind, Oid, object_id, references, r
 from ..protocol import ObjectBackend, Progress, RefUpdate, object_count
 from .files import checked_path, os_errors, remove, sync_folder, write_all
 from .git.pack import build_pack
+from .git.pack_entries import BY_ID, BY_OFFSET, DamagedPack, base_offset, delta_size, entry_head
 from .kv import MemoryBackend
 
 # -- pack bytes back to objects (pack version 2), deltas included, so that packs of git can be read too --
 
 
 _KINDS: Mapping[int, Kind] = {1: "commit", 2: "tree", 3: "blob", 4: "tag"}
-_BY_OFFSET, _BY_ID = 6, 7
 _HEADER = 12
 _HASH = 20
 _CHUNK = 16 * 1024
-_LONGEST_SIZE = 56  # bits, beyond which no size is meant
 
 MAX_TOTAL = 1024 * 1024 * 1024
 """Bytes that all objects of a pack may have together, unless told otherwise: they stand in memory."""
-
-
-class DamagedPack(ValueError):
-    """A pack whose bytes contradict themselves; the text says what is wrong."""
 
 
 class _Room:
@@ -82,12 +77,12 @@ def unpack(pack: bytes, *, max_object: int = MAX_OBJECT, max_total: int = MAX_TO
 
 
 def _entry(pack: bytes, start: int, room: _Room) -> tuple[_Entry, int]:
-    kind, size, position = _entry_header(pack, start)
+    kind, size, position = entry_head(pack, start)
     base: int | Oid | None = None
-    if kind == _BY_OFFSET:
-        back, position = _offset(pack, position)
+    if kind == BY_OFFSET:
+        back, position = base_offset(pack, position)
         base = start - back
-    elif kind == _BY_ID:
+    elif kind == BY_ID:
         base = pack[position : position + _HASH].hex()
         position += _HASH
     elif kind not in _KINDS:
@@ -97,31 +92,6 @@ def _entry(pack: bytes, start: int, room: _Room) -> tuple[_Entry, int]:
     if len(data) != size:
         raise DamagedPack(f"the object at {start} does not have {size} bytes")
     return _Entry(_KINDS.get(kind), base, data), position
-
-
-def _entry_header(pack: bytes, position: int) -> tuple[int, int, int]:
-    byte = pack[position]
-    position += 1
-    kind, size, shift = (byte >> 4) & 7, byte & 0x0F, 4
-    while byte & 0x80:
-        byte = pack[position]
-        position += 1
-        size |= (byte & 0x7F) << shift
-        shift = _next(shift)
-    return kind, size, position
-
-
-def _offset(pack: bytes, position: int) -> tuple[int, int]:
-    byte = pack[position]
-    position += 1
-    back = byte & 0x7F
-    while byte & 0x80:
-        byte = pack[position]
-        position += 1
-        back = ((back + 1) << 7) | (byte & 0x7F)
-        if back > len(pack):
-            raise DamagedPack("a delta in it rests on something before its beginning")
-    return back, position
 
 
 def _inflate(pack: bytes, position: int, size: int) -> tuple[bytes, int]:
@@ -192,8 +162,8 @@ class _Resolver:
 
     def _applied(self, base: bytes, delta: bytes, place: int) -> bytes:
         """Return what a delta makes of `base`, which is as long as the delta says."""
-        length, position = _size(delta, 0)
-        size, position = _size(delta, position)
+        length, position = delta_size(delta, 0)
+        size, position = delta_size(delta, position)
         self._room.take(size, place)
         parts: list[bytes] = []
         made = 0
@@ -226,23 +196,6 @@ def _apply(base: bytes, delta: bytes, position: int) -> Iterator[bytes]:
         start = int.from_bytes(bytes(fields[:4]), "little")
         length = int.from_bytes(bytes(fields[4:]), "little") or 0x10000
         yield base[start : start + length]
-
-
-def _size(delta: bytes, position: int) -> tuple[int, int]:
-    size = shift = 0
-    while True:
-        byte = delta[position]
-        position += 1
-        size |= (byte & 0x7F) << shift
-        shift = _next(shift)
-        if not byte & 0x80:
-            return size, position
-
-
-def _next(shift: int) -> int:
-    if shift > _LONGEST_SIZE:
-        raise DamagedPack("it holds a size that no object has")
-    return shift + 7
 
 
 # -- bundles: refs and the objects they need in one file, in git's own format (version 2) --

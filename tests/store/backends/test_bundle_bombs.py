@@ -16,9 +16,10 @@ import pytest
 from building import MAIN, blob, commit
 
 from reactifact._store import canonical
-from reactifact._store._backends.bundle import MAX_TOTAL, SIGNATURES, BundleBackend, DamagedPack, unpack
+from reactifact._store._backends.bundle import MAX_TOTAL, SIGNATURES, BundleBackend, unpack
 from reactifact._store._backends.git.backend import GitBackend
 from reactifact._store._backends.git.pack import _entry_header, build_pack
+from reactifact._store._backends.git.pack_entries import DamagedPack
 from reactifact._store.objects import MAX_OBJECT, object_id
 from reactifact._store.protocol import RefUpdate
 from reactifact.checkpoints import SQLiteKVBackend

@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
+from typing import NamedTuple
 
 import pygit2
 from pygit2.enums import ObjectType
 
 from ....errors import MissingObject, SessionBusy, StoreBusy, StoreError
-from ...objects import MAX_OBJECT, OVERHEAD, GitObject, Kind, Oid, first_parent, require_size
+from ...objects import MAX_OBJECT, OVERHEAD, GitObject, Kind, Oid, first_parent
 from ...protocol import (
     Durability,
     RefMove,
@@ -30,17 +31,11 @@ from ...protocol import (
 from ..files import checked_path, make_folders, os_errors, remove
 from ..kv import ObjectKVBackend
 from ..locks import FileLock, LockFolder, LockQueue
+from .checked_packs import CheckedPacks, borrowed_folders
 from .collect import Collector
 from .journal import LARGEST_PACK, Journal
 from .pack import PackFiles, build_pack, read_loose
-from .pack_folder import (
-    TRIGGER,
-    CheckedIndexes,
-    PackFolder,
-    PackMerger,
-    borrowed_folders,
-    object_count,
-)
+from .pack_folder import TRIGGER, PackFolder, PackMerger, object_count
 from .packed_refs import GitLocks
 from .reflog import RefLogs
 from .refs import Head, MovesWatch, RefFolder, note_moved
@@ -94,7 +89,7 @@ _BUILDING = threading.Lock()
 """Packs are built one at a time: it is work for the interpreter, and two threads at it only make
 the event loop wait longer for its turn. Writing and syncing them goes on side by side."""
 
-_LIBGIT2_ERRORS = (pygit2.GitError, ValueError, BufferError, MemoryError, OSError)
+_LIBGIT2_ERRORS = (pygit2.GitError, KeyError, ValueError, BufferError, MemoryError, OSError)
 """What pygit2 raises for an object that it cannot read, by what libgit2 met."""
 
 _SWEEP_WAIT = 10.0  # seconds
@@ -105,6 +100,13 @@ _KINDS: dict[int, Kind] = {
     ObjectType.BLOB: "blob",
     ObjectType.TAG: "tag",
 }
+
+
+class _Packs(NamedTuple):
+    """Packs as libgit2 reads them, and what is asked before it does."""
+
+    database: pygit2.Odb
+    checked: tuple[CheckedPacks, ...]
 
 
 class GitBackend:
@@ -159,7 +161,7 @@ class GitBackend:
         self._packs = PackFolder(
             f"{self._objects_path}/pack", f"{git_dir}/reactifact/writers", sync=self._sync, step=self._step
         )
-        self._indexes: dict[str, CheckedIndexes] = {}
+        self._checked: dict[str, CheckedPacks] = {}
         self._merger = PackMerger(self._packs, self._step)
         self._git_locks = GitLocks(git_dir, self._location, self._locks, sync=self._sync, wait=lock_wait)
         self._logs = RefLogs(git_dir)
@@ -174,7 +176,7 @@ class GitBackend:
         self._recent = RecentObjects()
         self._mutex = threading.Lock()
         self._repository: pygit2.Repository | None = None
-        self._database: pygit2.Odb | None = None
+        self._opened: _Packs | None = None
         self._small_packs = 0
         self._settled = False
         self._making = threading.Lock()
@@ -270,8 +272,9 @@ class GitBackend:
 
     def _read_packed(self, oids: Iterable[Oid], found: dict[Oid, GitObject]) -> list[Oid]:
         """Read objects that stand in packs, each before the next is asked for; return the others."""
-        database, left = self._open_database(), []
-        header, read, most, new = database.read_header, database.read, self._max_object, tuple.__new__
+        (database, checked), left = self._open_packs(), []
+        read, new = database.read, tuple.__new__
+        asked = [packs for packs in checked if packs.asks]
         for oid in oids:
             check_oid(oid)
             recent = self._recent.get(oid)
@@ -279,13 +282,12 @@ class GitBackend:
                 found[oid] = recent
                 continue
             try:
-                if header(oid)[1] <= most:  # of a delta: what comes out of it
-                    kind, data = read(oid)
-                    found[oid] = new(GitObject, (_KINDS[kind], data))
-                    continue
-            except _LIBGIT2_ERRORS:
-                pass
-            left.append(oid)
+                for packs in asked:
+                    packs.require_object(oid)
+                kind, data = read(oid)
+                found[oid] = new(GitObject, (_KINDS[kind], data))
+            except (StoreError, *_LIBGIT2_ERRORS):
+                left.append(oid)
         return left
 
     def read_line(self, oid: Oid, most: int) -> dict[Oid, GitObject]:
@@ -307,12 +309,12 @@ class GitBackend:
     def _has_loose(self, oids: Sequence[Oid]) -> bool:
         """Tell whether some objects may stand in files of their own: one look for all of them."""
         try:
-            return not self._loose_folders().isdisjoint(oid[:2] for oid in oids)
+            folders = {
+                name for objects in self._objects_folders() for name in os.listdir(objects) if len(name) == 2
+            }
+            return not folders.isdisjoint(oid[:2] for oid in oids)
         except OSError:
             return True  # whoever reads the objects says what is wrong
-
-    def _loose_folders(self) -> set[str]:
-        return {name for name in os.listdir(self._objects_path) if len(name) == 2}
 
     def object_count(self) -> int:
         """Return how many objects the packs and loose files of this repository hold."""
@@ -394,9 +396,8 @@ class GitBackend:
         """Raise `DamagedIndex` for an index of a pack that is damaged. It reads all of them."""
         if not self._is_there():
             return
-        for indexes in self._indexes.values():
-            indexes.forget()
-        self._require_indexes(whole=True)
+        self._checked = {}
+        self._require_packs(whole=True)
 
     def write(self, objects: Mapping[Oid, GitObject], updates: Sequence[RefUpdate] = ()) -> None:
         """Publish `objects` as one pack, then move the refs in the order given.
@@ -621,12 +622,16 @@ class GitBackend:
         if not old:
             return
         # Opened anew: an old handle still sees objects that a `git gc` has removed.
-        database = self._open_database(fresh=True)
+        database, _ = self._open_packs(fresh=True)
         for oid in old:
             check_oid(oid)
-            if not database.exists(oid):
-                self._require_indexes(whole=True)
+            # Git moves objects from packs to files of their own, and back.
+            if not (self._is_loose(oid) or database.exists(oid) or self._is_loose(oid)):
+                self._require_packs(whole=True)
                 raise MissingObject(oid, self._location)
+
+    def _is_loose(self, oid: Oid) -> bool:
+        return any(os.path.exists(f"{objects}/{oid[:2]}/{oid[2:]}") for objects in self._objects_folders())
 
     def _move(self, updates: Sequence[RefUpdate]) -> None:
         moved: list[RefUpdate] = []
@@ -646,58 +651,93 @@ class GitBackend:
         check_oid(oid)
         if not self._is_there():
             raise MissingObject(oid, self._location)
-        found = read_loose(self._objects_path, oid, self._location, self._max_object)
+        found = self._read_loose(oid)
         if found is not None:
             return found
         kind: int
         try:
-            kind, data = self._read_from(self._open_database(), oid)
-        except _LIBGIT2_ERRORS:
+            kind, data = self._read_from(self._open_packs(), oid)
+        except (StoreError, *_LIBGIT2_ERRORS):
             # Packs vanish when git, or another of us, repacks: look again with fresh eyes, once.
-            kind, data = self._read_again(oid)
+            return self._read_again(oid)
         return tuple.__new__(GitObject, (_KINDS[kind], data))
 
-    def _read_from(self, database: pygit2.Odb, oid: Oid) -> tuple[int, bytes]:
-        _, size = database.read_header(oid)  # of a delta: what comes out of it
-        require_size(f"object {oid} in {self._location}", size, self._max_object)
-        return database.read(oid)
+    def _read_loose(self, oid: Oid) -> GitObject | None:
+        for objects in self._objects_folders():
+            found = read_loose(objects, oid, self._location, self._max_object)
+            if found is not None:
+                return found
+        return None
 
-    def _read_again(self, oid: Oid) -> tuple[int, bytes]:
-        database = self._open_database(fresh=True)
+    def _objects_folders(self) -> Iterator[str]:
+        """Yield the folders in which objects stand: its own, then those of others."""
+        yield self._objects_path
+        for folder in self._checked:
+            if folder != self._packs.folder:
+                yield os.path.dirname(folder)
+
+    def _read_from(self, packs: _Packs, oid: Oid) -> tuple[int, bytes]:
+        """Read an object out of packs.
+
+        libgit2 is not asked for its size first: of a damaged delta, `Odb.read_header` may never come back, or
+        write beyond its memory. What has too large a size in its head is refused by `CheckedPacks`.
+        """
+        for checked in packs.checked:
+            if checked.asks:
+                checked.require_object(oid)
+        return packs.database.read(oid)
+
+    def _read_again(self, oid: Oid) -> GitObject:
+        packs = self._open_packs(fresh=True)
         try:
-            return self._read_from(database, oid)
+            kind, data = self._read_from(packs, oid)
         except KeyError:
-            self._require_indexes(whole=True)
+            found = self._read_loose(oid)
+            if found is not None:
+                return found
+            self._require_packs(whole=True)
             raise MissingObject(oid, self._location) from None
         except _LIBGIT2_ERRORS as error:
-            self._require_indexes(whole=True)
+            self._require_packs(whole=True)
             raise StoreError(
                 f"object {oid} in {self._location} cannot be read: {error}; run `git fsck` on the store "
                 f"and fetch the object from a clone or a backup"
             ) from error
+        return tuple.__new__(GitObject, (_KINDS[kind], data))
 
-    def _open_database(self, *, fresh: bool = False) -> pygit2.Odb:
-        """Return the database of libgit2, each index that it may follow looked at."""
-        database = self._database
-        fresh = fresh or database is None
-        self._require_indexes(again=fresh)
-        if database is None or fresh:
-            self._database = database = pygit2.Odb(self._objects_path)
-        return database
+    def _open_packs(self, *, fresh: bool = False) -> _Packs:
+        """Return the packs as libgit2 reads them, each that it may follow looked at.
 
-    def _require_indexes(self, *, again: bool = False, whole: bool = False) -> None:
+        It reads no objects in files of their own: of one that is cut short it may never come back.
+        """
+        opened = self._opened
+        if opened is not None and not fresh:
+            self._require_packs()
+            return opened
+        self._require_packs(again=True)
+        database = pygit2.Odb()
+        for folder in self._checked:
+            packs = pygit2.OdbBackendPack(os.path.dirname(folder))
+            database.add_backend(packs, 2 if folder == self._packs.folder else 1)
+        self._opened = opened = _Packs(database, tuple(self._checked.values()))
+        return opened
+
+    def _require_packs(self, *, again: bool = False, whole: bool = False) -> None:
         with os_errors(self._location, "reading pack indexes of"):
             if again or whole:
-                folders = [self._packs.folder, *borrowed_folders(self._objects_path)]
-                known = self._indexes
-                self._indexes = {name: known.get(name) or CheckedIndexes(name) for name in folders}
-            for indexes in self._indexes.values():
-                indexes.require(again=again, whole=whole)
+                known = self._checked
+                self._checked = {
+                    folder: CheckedPacks(folder, self._max_object, known.get(folder))
+                    for folder in [self._packs.folder, *borrowed_folders(self._objects_path)]
+                }
+            for packs in self._checked.values():
+                packs.require(again=again, whole=whole)
 
     def _reopen(self) -> None:
         with self._mutex:
-            self._database = None
+            self._opened = None
             self._repository = None
+        self._checked = {}
 
     def _sweep(self) -> None:
         with self._locks.internal("sweep", 0.0) as had:

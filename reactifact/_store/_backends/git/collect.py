@@ -18,8 +18,9 @@ from ....errors import StoreBusy, StoreError
 from ...objects import GitObject, Oid, reach
 from ..files import read_plain, remove, sync_folder
 from ..locks import try_lock
+from .checked_packs import borrowed_folders
 from .pack import CorruptPack, build_pack, parse_index
-from .pack_folder import PackFolder, Step, borrowed_folders, is_ours
+from .pack_folder import PackFolder, Step, is_ours
 
 Read = Callable[[list[Oid]], Mapping[Oid, GitObject]]
 

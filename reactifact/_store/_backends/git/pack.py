@@ -132,25 +132,32 @@ def parse_index(index: Packed) -> list[Entry]:
     return entries
 
 
-def check_bounds(index: Packed, pack_size: int) -> None:
-    """Raise `CorruptPack` for an index by which libgit2 could read beyond its end, or that of its pack.
+def check_bounds(index: Packed, pack_size: int) -> Sequence[int]:
+    """Return the places that an index holds.
 
-    It looks at the places alone: one that is wrong inside the pack only leads to an error of libgit2.
+    Raises `CorruptPack` for one by which libgit2 could read beyond its end, or that of its pack.
     """
     places = _offsets(index)
     if places and not _HEADER <= min(places) <= max(places) < pack_size - _HASH:
         raise CorruptPack("a place in it lies outside of the pack")
+    return places
 
 
-def check_index(index: Packed, pack_size: int) -> None:
-    """Raise `CorruptPack` for an index that is damaged or leads out of its pack of `pack_size` bytes."""
+def check_index(index: Packed, pack_size: int) -> Sequence[int]:
+    """Return the places that an index holds.
+
+    Raises `CorruptPack` for one that is damaged or leads out of its pack of `pack_size` bytes.
+    """
     if not is_whole(index):
         raise CorruptPack("its checksum does not match")
-    check_bounds(index, pack_size)
+    return check_bounds(index, pack_size)
 
 
-def _table(index: Packed) -> tuple[int | None, int]:
-    """Return where the places of an index start (`None` in version 1) and how many there are."""
+def index_table(index: Packed) -> tuple[int | None, int]:
+    """Return where the places of an index start (`None` in version 1) and how many there are.
+
+    Raises `CorruptPack`.
+    """
     versioned = bytes(index[:4]) == _INDEX_MAGIC
     fanout = 8 if versioned else 0
     oids = fanout + 1024
@@ -169,7 +176,7 @@ def _table(index: Packed) -> tuple[int | None, int]:
 
 def _offsets(index: Packed) -> Sequence[int]:
     """Return the places that an index of version 1 or 2 holds, in order of id. Raises `CorruptPack`."""
-    start, count = _table(index)
+    start, count = index_table(index)
     if start is None:
         return [struct.unpack_from(">I", index, 1024 + at * (4 + _HASH))[0] for at in range(count)]
     places = array("I")

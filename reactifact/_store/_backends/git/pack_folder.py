@@ -1,4 +1,4 @@
-"""The folder `objects/pack`: packs published under a `.keep`, checked before they are followed, merged.
+"""The folder `objects/pack`: packs published under a `.keep`, swept, merged.
 
 It owns names, order and durability of the files there, what marks a writer as alive, the sweep of what
 killed writers left, and the merging of small packs in bounded slices. A `.keep` of ours is a hard link to a
@@ -26,10 +26,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import NamedTuple
 
-from ....errors import DamagedIndex
 from ..files import read_plain, refuse_links, remove, sync_folder, write_all, write_new
 from ..locks import FileLock, try_lock
-from .pack import CorruptPack, PackJoin, PackSource, check_bounds, check_index, is_whole
+from .checked_packs import MULTI_PACK_INDEX
+from .pack import CorruptPack, PackJoin, PackSource
 
 # -- what marks a writer as alive: one locked file, to which its `.keep` files are hard links --
 
@@ -157,17 +157,10 @@ def is_marked(lock: FileLock) -> bool:
 # -- the folder `objects/pack` --
 
 
-MULTI_PACK_INDEX = "multi-pack-index"
-"""The name of git's index over all packs."""
-
 _OURS = re.compile(r"(pack-[0-9a-f]{40})\.(?:keep|keep\.new|pack\.new|idx\.new)")
 _PACK_MODE = 0o444
-_ALTERNATES_DEPTH = 5
 _FANOUT_BYTES = 1024
 """The table of counts at the beginning of an index, after its header where it has one."""
-
-_Stamp = tuple[int, int, int]
-"""By which a file is known again: inode, time and size."""
 
 Step = Callable[[str], None]
 """Called with the name of each step that has just been done."""
@@ -335,89 +328,6 @@ class PackFolder:
         _remove_parts(base)
 
 
-class CheckedIndexes:
-    """The indexes of one pack folder, each looked at before libgit2 follows it.
-
-    libgit2 does not ask whether what stands in an index is true: a bad place in one can end the process.
-    What was found good is remembered by name, time and size. When something cannot be found or read, the
-    question is asked again of the whole of each index, so that the one at fault is named.
-    """
-
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
-        self._listed: int | None = None
-        self._safe: dict[str, _Stamp] = {}
-        self._whole: dict[str, _Stamp] = {}
-
-    def require(self, *, again: bool = False, whole: bool = False) -> None:
-        """Check what is new in the folder, with `again` also what was written anew under its old name.
-
-        Costs one look at the folder's time where nothing came or went. With `whole` each is read from
-        beginning to end. Raises `DamagedIndex`.
-        """
-        listed = os.stat(self._folder).st_mtime_ns
-        if listed == self._listed and not (again or whole):
-            return
-        known = self._whole if whole else self._safe
-        good: dict[str, _Stamp] = {}
-        with os.scandir(self._folder) as entries:
-            for entry in entries:
-                name = entry.name
-                if name.endswith(".idx") or name == MULTI_PACK_INDEX:
-                    stamp = known.get(name)
-                    if stamp is None or again or whole:
-                        with suppress(FileNotFoundError):  # merged away meanwhile
-                            good[name] = self._checked(name, stamp, whole)
-                    else:
-                        good[name] = stamp
-        self._safe = good
-        self._listed = listed
-        if whole:
-            self._whole = good
-
-    def forget(self) -> None:
-        """Check all of them again when next asked."""
-        self._listed = None
-        self._safe = self._whole = {}
-
-    def _checked(self, name: str, known: _Stamp | None, whole: bool) -> _Stamp:
-        path = f"{self._folder}/{name}"
-        stat = os.stat(path)
-        stamp = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
-        if stamp != known:
-            try:
-                self._check(path, whole)
-            except (CorruptPack, ValueError) as error:  # ValueError: an empty file cannot be mapped
-                raise _damaged(path, error) from error
-        return stamp
-
-    def _check(self, path: str, whole: bool) -> None:
-        with open(path, "rb") as file:
-            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        if not path.endswith(".idx"):
-            if whole and not is_whole(content):
-                raise CorruptPack("its checksum does not match")
-        else:
-            check = check_index if whole else check_bounds
-            check(content, os.stat(f"{path.removesuffix('.idx')}.pack").st_size)
-
-
-def borrowed_folders(objects: str, depth: int = _ALTERNATES_DEPTH) -> Iterator[str]:
-    """Yield the pack folders that `objects/info/alternates` adds to one, as git and libgit2 follow it."""
-    try:
-        with open(f"{objects}/info/alternates", "rb") as file:
-            lines = file.read().decode("utf-8", "surrogateescape").splitlines()
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    for line in lines:
-        if line and not line.startswith("#") and "\0" not in line:
-            other = os.path.join(objects, line)
-            if os.path.isdir(f"{other}/pack"):
-                yield f"{other}/pack"
-            if depth:
-                yield from borrowed_folders(other, depth - 1)
-
-
 def object_count(objects: str) -> int:
     """Return how many objects the packs and the loose files of an objects folder hold."""
     count = 0
@@ -429,14 +339,6 @@ def object_count(objects: str) -> int:
                 count += int.from_bytes(head[end - 4 : end])
     loose = [name for name in os.listdir(objects) if len(name) == 2]
     return count + sum(len(os.listdir(f"{objects}/{name}")) for name in loose)
-
-
-def _damaged(path: str, error: ValueError) -> DamagedIndex:
-    stem = path.removesuffix(".idx")
-    anew = f", make it anew with `git index-pack {stem}.pack`" if stem != path else ""
-    return DamagedIndex(
-        f"{path} is damaged; remove it{anew}, and run `git fsck` (nothing is read by it: {error})"
-    )
 
 
 def is_ours(keep: str) -> bool:

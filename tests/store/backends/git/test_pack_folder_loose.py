@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from support import git
 
-from reactifact._store._backends.bundle import DamagedPack, unpack
+from reactifact._store._backends.bundle import unpack
 from reactifact._store._backends.git.backend import GitBackend
+from reactifact._store._backends.git.pack_entries import DamagedPack
 from reactifact._store.objects import GitObject, object_id
 from reactifact._store.protocol import RefUpdate
 from reactifact.errors import MissingObject, StoreError

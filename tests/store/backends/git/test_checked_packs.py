@@ -13,8 +13,8 @@ import pytest
 from building import MAIN, blob, commit
 
 from reactifact._store._backends.git.backend import GitBackend
+from reactifact._store._backends.git.checked_packs import CheckedPacks
 from reactifact._store._backends.git.pack import CorruptPack, build_pack, check_index, parse_index
-from reactifact._store._backends.git.pack_folder import CheckedIndexes
 from reactifact._store.objects import GitObject, Oid
 from reactifact._store.protocol import RefUpdate
 from reactifact.errors import DamagedIndex
@@ -139,7 +139,7 @@ def test_what_leads_out_of_a_pack_is_refused_before_anything_is_read(path: Path,
     filled(path)
     damaged = damage_one(path, damage)
     with pytest.raises(DamagedIndex, match=f"{damaged}.*outside of the pack"):
-        CheckedIndexes(str(damaged.parent)).require()
+        CheckedPacks(str(damaged.parent)).require()
 
 
 def test_the_way_out_in_the_message_works(path: Path) -> None:
@@ -202,14 +202,14 @@ def test_what_has_not_changed_is_not_read_again(path: Path, monkeypatch: pytest.
     backend = GitBackend(path)
     backend.read_many(written)
     looked: list[str] = []
-    check = CheckedIndexes._check
+    check = CheckedPacks._check
 
-    def counted(self: CheckedIndexes, path: str, whole: bool) -> None:
+    def counted(self: CheckedPacks, path: str, whole: bool) -> None:
         assert not whole
         looked.append(path)
         check(self, path, whole)
 
-    monkeypatch.setattr(CheckedIndexes, "_check", counted)
+    monkeypatch.setattr(CheckedPacks, "_check", counted)
     backend.read_many(written)
     assert looked == []
     backend.write(dict([blob(b"one more")]))
