@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+import forked
 from pydantic import BaseModel
 
 from reactifact import (
@@ -136,10 +136,8 @@ class Dying:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def start(script: str, *arguments: object) -> subprocess.Popen[str]:
+def start(script: str, *arguments: object) -> forked.Process:
     """Start a child program of this folder, with pipes."""
     paths = [str(HERE.parent.parent), *filter(None, sys.path)]
-    command = [sys.executable, "-W", "error", str(HERE / script), *map(str, arguments)]
-    pipe = subprocess.PIPE
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    return subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+    return forked.start("-W", "error", HERE / script, *arguments, env=environment)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import forked
 import psycopg
 import pytest
 from failure_scenario import CASES, SESSION, Continuation, Point, Shop, World, run
@@ -264,15 +265,10 @@ def test_row_role_without_rights(postgres_dsn: str, point: Point, continuation: 
 
 
 @contextmanager
-def child(*arguments: object) -> Iterator[subprocess.Popen[str]]:
+def child(*arguments: object) -> Iterator[forked.Process]:
     """Run the child for the length of a `with`, from the moment at which it is ready; then kill it."""
-    process = subprocess.Popen(
-        [sys.executable, str(CHILD), *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
+    paths = os.pathsep.join(filter(None, sys.path))
+    process = forked.start(CHILD, *arguments, env={**os.environ, "PYTHONPATH": paths})
     try:
         assert process.stdout.readline() == "ready\n"
         yield process

@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 from crash_support import Order, Receipt, keys, lines, receipt, start
+from forked import Process
 from kill_child import FIRST_GUEST_ORDER, GUEST, SESSION
 from stores import place_of
 from support import fsck, git
@@ -110,12 +111,10 @@ def anyio_backend() -> str:
 class Killer:
     """The process that starts others at a store and kills them."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: Process) -> None:
         self._process = process
 
     def run(self, shop: Shop, point: Point, orders: int) -> str:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         asked = {**point, "place": str(shop.place), "world": str(shop.world), "orders": orders}
         self._process.stdin.write(json.dumps(asked) + "\n")
         self._process.stdin.flush()

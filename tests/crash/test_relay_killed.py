@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
 import time
 from collections import Counter
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 from crash_support import lines, start
+from forked import Process
 from stores import place_of
 
 from reactifact import PendingAction, SessionStore
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 KINDS = ("git", "sqlite", "postgres")
 ROLES = {"first": ("relay",), "second": ("relay",), "a": ("writer", "a"), "b": ("writer", "b")}
 LENGTHS = [  # seconds, and kills at least: with --full ten minutes over the three kinds of store
-    pytest.param((6, 4), id="short"),
+    pytest.param((2, 12), id="short"),
     pytest.param((200, 60), id="long", marks=pytest.mark.full),
 ]
 PATIENCE = 120
@@ -40,7 +40,7 @@ class Crowd:
         self.kills: Counter[str] = Counter()
         self._running = {name: self._start(name) for name in ROLES}
 
-    def _start(self, name: str) -> subprocess.Popen[str]:
+    def _start(self, name: str) -> Process:
         role, *rest = ROLES[name]
         return start("relay_child.py", role, *self._arguments, *rest)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from crash_support import lines, start
+from forked import Process
 from support import fsck
 
 from reactifact import Context, SessionStore
@@ -52,7 +52,7 @@ async def read(store: str) -> Context:
     return found
 
 
-def kill(child: subprocess.Popen[str]) -> None:
+def kill(child: Process) -> None:
     child.kill()
     _, errors = child.communicate(timeout=60)
     assert not errors, errors

@@ -7,13 +7,13 @@ repeated, under the same key. In the end the state is the one of a run that was 
 from __future__ import annotations
 
 import random
-import subprocess
 import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from crash_support import keys, lines, receipt, start
+from forked import Process
 from support import fsck
 
 from reactifact import Context, PendingAction, SessionStore
@@ -37,7 +37,7 @@ async def read(store: Path) -> Context:
     return found
 
 
-def kill_after(process: subprocess.Popen[str], world: Path, deliveries: int, pause: float) -> None:
+def kill_after(process: Process, world: Path, deliveries: int, pause: float) -> None:
     """Kill a process some time after the file outside holds a number of deliveries."""
     deadline = time.monotonic() + 60
     try:

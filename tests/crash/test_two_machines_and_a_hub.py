@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 from crash_support import keys, lines, start
+from forked import Process
 from support import fsck, git
 
 from reactifact import PendingAction, SessionStore
@@ -45,15 +45,13 @@ class Machine:
     def __init__(self, folder: Path, name: str) -> None:
         self.name, self.place = name, folder / f"{name}.git"
         self.hub, self.world = folder / "hub.git", folder / f"{name}.world"
-        self.process: subprocess.Popen[str] | None = None
+        self.process: Process | None = None
         self.kills = 0
 
     def tell(self, do: str, number: int = 0, kill: int = 0) -> None:
         """Let it do something, and die at a step of it."""
         if self.process is None:
             self.process = start("travel_child.py", self.place, self.hub, self.world, self.name)
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
         print(json.dumps({"do": do, "number": number, "kill": kill}), file=self.process.stdin, flush=True)
         answer = self.process.stdout.readline().strip()
         if answer:

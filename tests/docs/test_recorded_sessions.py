@@ -6,6 +6,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from forked import shell_functions
 from support import load_script
 
 ROOT = Path(__file__).parents[2]
@@ -13,7 +14,9 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def sessions() -> ModuleType:
-    return load_script("sessions")
+    module = load_script("sessions")
+    module.BEFORE = shell_functions()
+    return module
 
 
 @pytest.mark.timeout(600)

@@ -5,21 +5,18 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import anyio
+from forked import shell_functions
 from support import Note
 
 from reactifact import SessionStore
 
 ROOT = Path(__file__).parents[2]
 
-COMMAND = f"""set -e
-export PYTHONPATH={ROOT}
-reactifact() {{ {sys.executable} -m reactifact "$@"; }}
-"""
-"""What stands before a block: the command, as an installed program would be called."""
+COMMAND = f"set -e\nexport PYTHONPATH={ROOT}\n"
+"""What stands before a block, and before the commands as an installed program would be called."""
 
 
 def block(page: str, containing: str) -> str:
@@ -29,9 +26,8 @@ def block(page: str, containing: str) -> str:
 
 
 def run(folder: Path, text: str) -> str:
-    done = subprocess.run(
-        ["bash", "-c", COMMAND + text], cwd=folder, capture_output=True, text=True, check=False
-    )
+    script = COMMAND + shell_functions() + text
+    done = subprocess.run(["bash", "-c", script], cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -47,7 +43,7 @@ def test_the_readme(tmp_path: Path) -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
     (tmp_path / "orders.py").write_text(example, encoding="utf-8")
-    said = run(tmp_path, f"{sys.executable} orders.py\n" + block("README.md", "reactifact sessions"))
+    said = run(tmp_path, "python orders.py\n" + block("README.md", "reactifact sessions"))
     assert "user-1" in said
     assert "+ receipt:42" in said
     assert "user-1/main: 0 pending, 0 failed, 1 dispatched" in said

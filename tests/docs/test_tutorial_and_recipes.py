@@ -7,19 +7,15 @@ import logging
 import os
 import re
 import subprocess
-import sys
 from inspect import CO_COROUTINE
 from pathlib import Path
 from typing import Any
 
 import pytest
+from forked import shell_functions
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = f"""set -e
-export PYTHONPATH={ROOT}
-python() {{ {sys.executable} "$@"; }}
-reactifact() {{ {sys.executable} -m reactifact "$@"; }}
-"""
+COMMANDS = f"set -e\nexport PYTHONPATH={ROOT}\n"
 BLOCK = re.compile(r"^```(python|sh)(?: title=\"([^\"]+)\")?\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
@@ -39,7 +35,7 @@ def test_every_line_of_the_tutorial(tmp_path: Path) -> None:
         if language == "python":
             (folder / name).write_text(text, encoding="utf-8")
             continue
-        script = COMMANDS + text + "pwd > $WHERE\n"
+        script = COMMANDS + shell_functions() + text + "pwd > $WHERE\n"
         environment["WHERE"] = str(tmp_path / "where")
         done = subprocess.run(
             ["bash", "-c", script], cwd=folder, env=environment, capture_output=True, text=True, check=False

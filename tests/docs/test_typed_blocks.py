@@ -1,7 +1,8 @@
-"""What users copy is clean for type checkers: the README, the examples and every Python block of the manual.
+"""What users copy is clean for type checkers: the README and every Python block of the manual.
 
 A block that leaves out what stands around it gets that here: public names are imported, and those of
-`GIVEN` are declared. `mypy --strict` and pyright look at all of them at once.
+`GIVEN` are declared. `mypy --strict` and pyright look at all of them at once. The examples and the typed face
+are looked at by `scripts/test` itself.
 """
 
 from __future__ import annotations
@@ -170,7 +171,3 @@ def test_pyright_finds_nothing_in_the_blocks(folder: Path) -> None:
     settings = {"typeCheckingMode": "standard", "extraPaths": [str(ROOT)], "include": ["."]}
     (folder / "pyrightconfig.json").write_text(json.dumps(settings), encoding="utf-8")
     checked(folder, sys.executable, "-m", "basedpyright", "--pythonpath", sys.executable)
-
-
-def test_pyright_finds_nothing_in_the_examples_and_the_face() -> None:
-    checked(ROOT, sys.executable, "-m", "basedpyright", "--pythonpath", sys.executable)

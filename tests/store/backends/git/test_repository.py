@@ -13,6 +13,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import forked
 import pygit2
 import pytest
 from building import MAIN, blob, commit, put
@@ -79,17 +80,12 @@ def fsck(path: Path) -> None:
     assert (done.returncode, complaints) == (0, [])
 
 
-def child(*arguments: str | Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, str(Path(__file__).with_name("writer_child.py")), *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)},
-    )
+def child(*arguments: str | Path) -> forked.Process:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
+    return forked.start(Path(__file__).with_name("writer_child.py"), *arguments, env=environment)
 
 
-def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+def finish(process: forked.Process) -> tuple[int, str, str]:
     out, err = process.communicate(timeout=60)
     return process.returncode, out, err
 
@@ -579,7 +575,6 @@ class TestKilledWriters:
         backend = GitBackend(path)
         holder = child("hold", path, "session s")
         try:
-            assert holder.stdout is not None
             assert holder.stdout.readline() == "held\n"
             with pytest.raises(SessionBusy, match=rf"'session s'.*process {holder.pid} "):
                 backend.lock("session s").__enter__()

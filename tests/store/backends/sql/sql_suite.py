@@ -9,8 +9,6 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -20,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import forked
 import pytest
 from building import MAIN, blob, commit, put
 
@@ -44,20 +43,15 @@ PRUNE_STEPS = ["walked", "rows removed", "pruned"]
 STEPS = ["begun", "objects stored", "refs moved", "committed"]
 
 
-def start(*arguments: object) -> subprocess.Popen[str]:
+def start(*arguments: object) -> forked.Process:
     """Start `store_child.py` in a process of its own."""
     tests = Path(__file__).parents[3]
     path = os.pathsep.join([str(tests), str(tests.parent), os.environ.get("PYTHONPATH", "")])
-    return subprocess.Popen(
-        [sys.executable, str(Path(__file__).with_name("store_child.py")), *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": path},
-    )
+    environment = {**os.environ, "PYTHONPATH": path}
+    return forked.start(Path(__file__).with_name("store_child.py"), *arguments, env=environment)
 
 
-def finish(child: subprocess.Popen[str]) -> str:
+def finish(child: forked.Process) -> str:
     """Wait for a child that must succeed, and return what it printed."""
     out, err = child.communicate(timeout=200)
     assert (child.returncode, err) == (0, "")
@@ -117,7 +111,6 @@ class SQLSuite:
         with opened(place) as backend:
             for _ in range(4):
                 child = start("append", place, MAIN, 100_000)
-                assert child.stdout is not None
                 acknowledged.add(child.stdout.readline().strip())
                 time.sleep(chance.uniform(0, 0.1))
                 child.kill()
@@ -130,7 +123,6 @@ class SQLSuite:
     def test_a_lock_dies_with_its_holder(self, place: str) -> None:
         with opened(place) as backend:
             child = start("hold", place, "s/main")
-            assert child.stdout is not None
             assert child.stdout.readline() == "held\n"
             with pytest.raises(SessionBusy, match=f"held by process {child.pid}"), backend.lock("s/main"):
                 pass
