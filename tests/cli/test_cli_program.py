@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import anyio
+import forked
 import pytest
 from shop import Order
 
@@ -26,8 +27,7 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def program(*arguments: object, **more: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "reactifact", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, env=environment(**more), check=False)
+    return forked.run("-m", "reactifact", *arguments, env=environment(**more))
 
 
 def listing(folder: Path) -> dict[str, tuple[int, int, bytes]]:
@@ -221,7 +221,9 @@ def test_an_encoding_that_lacks_a_character_is_no_error(tmp_path, run):
         await session.save()
 
     anyio.run(write)
-    shown = program("show", tmp_path / "s.git", "é", PYTHONIOENCODING="ascii")
+    command = [sys.executable, "-m", "reactifact", "show", str(tmp_path / "s.git"), "é"]
+    narrow = environment(PYTHONIOENCODING="ascii")
+    shown = subprocess.run(command, capture_output=True, text=True, env=narrow, check=False)
     assert (shown.returncode, shown.stderr) == (0, "")
     assert "\\u65e5" in shown.stdout
     assert run("show", tmp_path / "s.git", "é", "--json").json["data"]["customer"] == "日本"

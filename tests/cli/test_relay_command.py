@@ -6,11 +6,11 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import anyio
+import forked
 import pytest
 from pydantic import BaseModel
 from support import Note, Order
@@ -67,14 +67,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "reactifact", "relay", "s.git", *arguments]
-
-
 def finished(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(*arguments), cwd=folder, capture_output=True, text=True, check=False, timeout=120
-    )
+    return forked.run("-m", "reactifact", "relay", "s.git", *arguments, cwd=folder)
 
 
 def test_one_pass(folder: Path) -> None:
@@ -119,15 +113,13 @@ def test_a_signal_lets_what_is_being_sent_end_and_be_recorded(folder: Path) -> N
     for pipe in ("begun", "go"):
         os.mkfifo(folder / pipe)
     arguments = ("--dispatcher", "mailer_of_test:note", "--concurrency", "1")
-    with subprocess.Popen(
-        command(*arguments), cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as process:
-        with open(folder / "begun") as begun:
-            key = begun.read()
-        process.send_signal(signal.SIGTERM)
-        with open(folder / "go", "w") as go:
-            go.write("go on")
-        out, _ = process.communicate(timeout=120)
+    process = forked.start("-m", "reactifact", "relay", "s.git", *arguments, cwd=folder)
+    with open(folder / "begun") as begun:
+        key = begun.read()
+    process.send_signal(signal.SIGTERM)
+    with open(folder / "go", "w") as go:
+        go.write("go on")
+    out, _ = process.communicate(timeout=120)
     assert process.returncode == 0
     assert out == "1 delivered, 0 failed, 0 parked; 0 waiting\n"
     assert (folder / "sent").read_text().split() == [key]

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import anyio
+import forked
 import pytest
 from hanging_turn_child import agents
 from support import Answer, Echo, Note, Order, Place, Question, action, fsck, live, notifier
@@ -400,16 +399,10 @@ async def test_a_signal_stops_several_runtimes_and_a_second_one_cuts_them() -> N
     assert was_cancelled(ends[1].result)
 
 
-def start(path: Path, backend: Any, how: str, **options: Any) -> subprocess.Popen[str]:
+def start(path: Path, backend: Any, how: str) -> forked.Process:
     name = "uvloop" if backend[1].get("use_uvloop") else backend[0]
-    process = subprocess.Popen(
-        [sys.executable, "-W", "error", str(CHILD), str(path), name, how],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])},
-        **options,
-    )
-    assert process.stdout is not None
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
+    process = forked.start("-W", "error", CHILD, path, name, how, env=environment)
     assert process.stdout.readline() == "hanging\n"
     return process
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -253,7 +252,7 @@ async def test_a_signal_in_the_first_generation_loses_no_input(
     git_place: Place, anyio_backend: Any, number: signal.Signals
 ) -> None:
     assert git_place.path is not None
-    process = start(git_place.path, anyio_backend, "first", stderr=subprocess.DEVNULL)
+    process = start(git_place.path, anyio_backend, "first")
     process.send_signal(number)
     process.communicate(timeout=60)
     assert process.returncode != 0

@@ -1,4 +1,4 @@
-"""A web service on reactifact: one session a request, 500 at once, and a dispatcher that fails.
+"""A web service on reactifact: one session a request, hundreds at once, and a dispatcher that fails.
 
 A real server on loopback and a real client. No request fails because a delivery failed, no answer is
 lost, and `store.drain` delivers in the end what could not be delivered in the request.
@@ -39,7 +39,7 @@ from reactifact import (
 
 pytestmark = pytest.mark.anyio
 
-SESSIONS = 500
+SESSIONS = [120, pytest.param(500, marks=pytest.mark.full)]
 FAILS_EACH = 10
 """One delivery in so many fails, once."""
 
@@ -116,27 +116,30 @@ def served(app: Any) -> Iterator[str]:
         assert not thread.is_alive()
 
 
-async def test_no_request_fails_for_a_delivery_and_drain_delivers_the_rest(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sessions", SESSIONS)
+async def test_no_request_fails_for_a_delivery_and_drain_delivers_the_rest(
+    sessions: int, tmp_path: Path
+) -> None:
     path = tmp_path / "state.git"
     mail = Mail()
-    limits = httpx.Limits(max_connections=SESSIONS, max_keepalive_connections=0)
+    limits = httpx.Limits(max_connections=sessions, max_keepalive_connections=0)
     with served(application(SessionStore(path, durability="os"), mail)) as url:
         async with httpx.AsyncClient(base_url=url, limits=limits, timeout=120, trust_env=False) as client:
-            asked = [client.post(f"/ask/user-{n}", json={"text": f"hello {n}"}) for n in range(SESSIONS)]
+            asked = [client.post(f"/ask/user-{n}", json={"text": f"hello {n}"}) for n in range(sessions)]
             responses = await asyncio.gather(*asked)
-    assert Counter(response.status_code for response in responses) == {200: SESSIONS}
-    assert [response.json()["reply"] for response in responses] == [f"HELLO {n}" for n in range(SESSIONS)]
-    failing = [f"user-{n}" for n in range(0, SESSIONS, FAILS_EACH)]
+    assert Counter(response.status_code for response in responses) == {200: sessions}
+    assert [response.json()["reply"] for response in responses] == [f"HELLO {n}" for n in range(sessions)]
+    failing = [f"user-{n}" for n in range(0, sessions, FAILS_EACH)]
     assert mail.failed == len(failing)
-    assert len(mail.sent) == SESSIONS - len(failing)
+    assert len(mail.sent) == sessions - len(failing)
 
     store = SessionStore(path, durability="os")  # as the next process finds it
-    assert len(await store.list_sessions()) == SESSIONS
+    assert len(await store.list_sessions()) == sessions
     assert await store.pending_sessions() == []  # a failed action waits for somebody to re-arm it
     mail.is_repaired = True
     report = await store.drain(mail, retry_failed=True)
     assert (report.tried, report.delivered, report.failed) == (len(failing), len(failing), [])
-    assert mail.sent == {f"mail:user-{n}": 1 for n in range(SESSIONS)}
+    assert mail.sent == {f"mail:user-{n}": 1 for n in range(sessions)}
     again = await store.drain(mail, retry_failed=True)
     assert again.tried == 0
     for user in failing:

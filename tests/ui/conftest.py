@@ -23,9 +23,9 @@ def desk_store() -> Any:
 
 
 @pytest.fixture(scope="session")
-def large_store() -> Any:
-    """A desk of 3,000 turns in memory, made once for all tests that look at it. It is only read."""
-    return filled(InMemoryKVBackend(), 3000)
+def large_store(request: pytest.FixtureRequest) -> Any:
+    """A desk of 800 turns in memory, of 3,000 with `--full`, made once for all tests. It is only read."""
+    return filled(InMemoryKVBackend(), 3000 if request.config.getoption("--full") else 800)
 
 
 @pytest.fixture
