@@ -47,7 +47,7 @@ class Budget(BaseModel):
     (`Tool.run`): one more is not made and raises `BudgetExceeded`.
     """
 
-    model_config = ConfigDict(validate_assignment=True)
+    model_config = ConfigDict(validate_assignment=True, defer_build=True)
 
     max_runs: int | None = Field(default=None, ge=0)
     max_iterations: int | None = Field(default=None, ge=0)
@@ -60,6 +60,9 @@ class Budget(BaseModel):
     def tracks_llm_usage(self) -> bool:
         """Whether completions have to be counted."""
         return self.max_tokens is not None or self.max_cost is not None
+
+
+del Budget.model_config["defer_build"]  # a class of the user's below it is built at once, as others are
 
 
 @dataclass

@@ -30,7 +30,7 @@ OPTIONAL_FIELDS = ("not_before", "cancelled_at")
 """Fields of an action that are stored only where they say something."""
 
 
-class PendingQuestion(BaseModel):
+class PendingQuestion(BaseModel, defer_build=True):
     """A question that waits for a human."""
 
     transient_fields: ClassVar[frozenset[str]] = frozenset({"resolved_at"})
@@ -76,14 +76,14 @@ def _shown(value: Any) -> str:
         return f"a {type(value).__name__}"
 
 
-class AnswerOption(BaseModel):
+class AnswerOption(BaseModel, defer_build=True):
     """One of the answers that a question takes, as data, under its label."""
 
     label: str
     answer: dict[str, Any]
 
 
-class TypedQuestion(PendingQuestion):
+class TypedQuestion(PendingQuestion, defer_build=True):
     """A question whose answer is a model: validated, of its options, and until its deadline, if it has these.
 
     `answer_type` and `answer_schema` are the type id and the JSON schema of that model; `options` are the
@@ -202,7 +202,7 @@ class Waiting(BaseException):
         self.question = question  # to be asked; `None` where it stands already
 
 
-class PendingAction(BaseModel):
+class PendingAction(BaseModel, defer_build=True):
     """An effect on the world that was decided and is delivered after the commit.
 
     `idempotency_key` names the intent for good: every delivery of it, also after a crash, carries
@@ -234,3 +234,15 @@ class PendingAction(BaseModel):
 register(PendingQuestion, type_id="reactifact.interrupt.PendingQuestion")
 register(TypedQuestion, type_id="reactifact.interrupt.TypedQuestion")
 register(PendingAction, type_id="reactifact.interrupt.PendingAction")
+
+
+_MODELS = (PendingQuestion, AnswerOption, TypedQuestion, PendingAction)
+
+for _model in _MODELS:  # only these are built late: a class of the user's below them is, as others, at once
+    del _model.model_config["defer_build"]
+
+
+def build_models() -> None:
+    """Build the models above, if that is not done, before threads use them: older pydantic takes no lock."""
+    for model in _MODELS:
+        model.model_rebuild()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from pydantic import BaseModel, RootModel
+from pydantic import BaseModel
 
 from .artifacts import Artifact
 from .types.codec import decode_dict, dump
@@ -240,7 +240,7 @@ def with_fields(data: BaseModel, fields: dict[str, Any]) -> BaseModel:
     current = {name: getattr(data, name) for name in model.model_fields}
     current.update(data.model_extra or {})
     values: Any = {**current, **fields}
-    if issubclass(model, RootModel):
+    if model.__pydantic_root_model__:
         values = values["root"]
     return model.model_validate(values, by_alias=False, by_name=True)
 

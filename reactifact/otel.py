@@ -1,6 +1,6 @@
 """Turns, executions and deliveries as spans and measurements of OpenTelemetry (extra `otel`).
 
-Owns `Tracing` and `Metrics`, observers of the lifecycle (`streaming`) that `Runtime(tracer=)`,
+Owns `Tracing` and `Metrics`, observers of the lifecycle (`_observers`) that `Runtime(tracer=)`,
 `RuntimeResources(metrics=)` and `SessionStore.relay(tracer=, metrics=)` make of a tracer and a meter. The
 API of OpenTelemetry is imported when one of them is given.
 """
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextvars import Token
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ._observers import Observer
 from .streaming import (
     ActionDelivered,
     CommitMade,
@@ -23,7 +24,6 @@ from .streaming import (
     GenerationFinished,
     GenerationStarted,
     LifecycleEvent,
-    Observer,
     QuestionAsked,
     TurnFailed,
     TurnFinished,

@@ -9,19 +9,17 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from ._context.context import Context
 from ._context.push import StoreLock, require_current, run_lock
 from ._context.rebase import take_in
 from ._context.working_copy import current_scope
+from ._observers import Observation, Observer, emit, is_observed, observed
 from ._runtime import config, turn
 from ._runtime.config import RunCancelled, RunInfo, Wiring, active_runs, cancel_run
 from ._runtime.tasks import Background, within
@@ -30,132 +28,13 @@ from .budget import Budget, RunOutcome, RunStats, metered
 from .errors import SessionBusy, StaleSession, add_note, told
 from .logging import bind, get_logger
 from .request import current_request, reset_request, set_request
-from .streaming import (
-    EventQueue,
-    Observation,
-    Observer,
-    ProgressEvent,
-    TurnFailed,
-    TurnFinished,
-    TurnStarted,
-    emit,
-    is_observed,
-    observed,
-)
-from .threads import during, is_on_loop
+from .threads import during
+
+if TYPE_CHECKING:
+    from ._runtime.stream import TurnStream
+    from .streaming import EventQueue
 
 __all__ = ["RunCancelled", "RunInfo", "Runtime", "active_runs", "cancel_run", "stop_on_signals"]
-
-
-# -- A turn as a stream of what happens in it: what `Runtime.astream` returns --
-
-
-CLOSING_SECONDS = 5.0
-"""How long closing a stream early waits for a run that does not end when it is cancelled."""
-
-_END = "stream_end"
-
-
-class TurnStream(AsyncGenerator[ProgressEvent, None]):
-    """What happens in one turn: its start, its announcements and its end. The turn runs beside the reader.
-
-    `aclose` cancels the turn and waits for it. A reader that goes away without it (a `break`, an error in
-    the loop's body) cancels the turn as well; waiting for its end is then left to whoever runs the next
-    turn: `leave` gets what is ending.
-    """
-
-    def __init__(
-        self,
-        context: Context,
-        turn: Callable[[EventQueue], Awaitable[RunStats]],
-        enter: Callable[[], Awaitable[None]],
-        leave: Callable[[Background], None],
-    ) -> None:
-        self._context = context
-        self._turn = turn
-        self._enter = enter
-        self._leave = leave
-        self._queue: EventQueue | None = None
-        self._background: Background | None = None
-        self._stats: list[RunStats] = []
-        self._is_over = False
-        self._thread = threading.get_ident()
-
-    async def __anext__(self) -> ProgressEvent:
-        """Return the next event. Raises the turn's error in place of its end."""
-        if self._is_over:
-            raise StopAsyncIteration
-        if self._queue is None:
-            await self._enter()
-            self._queue = self._context.subscribe()
-            return ProgressEvent("run_start")
-        try:
-            event = await self._next(self._queue)
-        except BaseException:
-            await self.aclose()
-            raise
-        if event.kind != _END:
-            return event
-        await self.aclose()
-        (stats,) = self._stats
-        data = {"outcome": stats.outcome, "runs": stats.runs, "duration": stats.duration}
-        return ProgressEvent("run_end", data=data)
-
-    async def asend(self, value: None) -> ProgressEvent:
-        """Return the next event, as `anext` does; a turn takes nothing that is sent to it."""
-        return await self.__anext__()
-
-    async def athrow(
-        self, kind: Any, error: BaseException | object = None, traceback: TracebackType | None = None, /
-    ) -> ProgressEvent:
-        """Close the stream, and raise the error that was thrown into it."""
-        await self.aclose()
-        raised = error if isinstance(error, BaseException) else kind() if isinstance(kind, type) else kind
-        raise raised if traceback is None else raised.with_traceback(traceback)
-
-    async def _next(self, queue: EventQueue) -> ProgressEvent:
-        if self._background is None:
-            self._background = Background(_run(self._turn, queue, self._stats))
-            self._background.start()
-        event = await queue.get()
-        if event.kind == _END:
-            await self._background.wait()
-            if self._background.error is not None:
-                raise self._background.error
-        return event
-
-    async def aclose(self) -> None:
-        """Cancel the turn, if it is in progress, and wait for it, but not longer than a bounded time."""
-        self._is_over = True
-        if self._queue is not None:
-            self._context.unsubscribe(self._queue)
-        if self._background is not None:
-            await self._background.stop(CLOSING_SECONDS)
-
-    def __del__(self) -> None:
-        if self._queue is not None and not self._is_over:
-            self._context.unsubscribe(self._queue)
-            background = self._background
-            if background is not None and threading.get_ident() == self._thread and is_on_loop():
-                background.cancel()
-                self._leave(background)
-
-    def __repr__(self) -> str:
-        return f"TurnStream({self._context!r}, {'over' if self._is_over else 'open'})"
-
-
-def _run(
-    turn: Callable[[EventQueue], Awaitable[RunStats]], queue: EventQueue, stats: list[RunStats]
-) -> Callable[[], Awaitable[None]]:
-    """Return a function that runs the turn; it does not hold the stream, which is to end with its reader."""
-
-    async def run() -> None:
-        try:
-            stats.append(await turn(queue))
-        finally:
-            queue.put_nowait(ProgressEvent(_END))  # wakes the reader; nothing comes after it
-
-    return run
 
 
 # -- `Runtime`: agents over a context, as applications start them --
@@ -282,6 +161,8 @@ class Runtime(Wiring):
         `break` cancels it too, and the next turn waits for it as long.
         """
 
+        from ._runtime.stream import TurnStream
+
         async def run(queue: EventQueue) -> RunStats:
             self._watchers = (queue.put_nowait,) if lifecycle else ()
             try:
@@ -341,8 +222,11 @@ class Runtime(Wiring):
 
     async def _refuse_a_second_turn(self) -> None:
         left = self._left
-        if left is not None and (left.is_done or await left.stop(CLOSING_SECONDS)):
-            self._left = None
+        if left is not None:
+            from ._runtime import stream
+
+            if left.is_done or await left.stop(stream.CLOSING_SECONDS):
+                self._left = None
         if self._turn is not None:
             raise RuntimeError(
                 "this runtime is running a turn already and is not reentrant: await it first (a stream that "
@@ -495,6 +379,8 @@ class Runtime(Wiring):
 
 async def _told(current: turn.Turn, body: Callable[[turn.Turn], Awaitable[None]]) -> None:
     """Run a turn, telling its observers of its beginning and its end."""
+    from .streaming import TurnFailed, TurnFinished, TurnStarted
+
     emit(TurnStarted)
     try:
         await body(current)

@@ -28,7 +28,6 @@ from ._store.protocol import Durability, Progress, Pruned, Sized
 from .clock import SYSTEM_CLOCK
 from .errors import StoreError, add_note
 from .logging import get_logger
-from .otel import observe_size, observers_of
 from .produce import Backoff
 from .resources import RuntimeResources
 from .threads import in_thread
@@ -430,6 +429,8 @@ class SessionStore:
         backend = self.database.backend
         if not isinstance(backend, Sized):
             raise StoreError(f"{backend.location} is a {type(backend).__name__}, which has no `size`")
+        from .otel import observe_size, observers_of
+
         observers_of(None, metrics)
         observe_size(metrics, backend.size, {"store": backend.location})
 

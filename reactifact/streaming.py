@@ -1,8 +1,8 @@
 """What goes on while it goes on: announcements of produces, and the life of turns and deliveries.
 
-Owns `ProgressEvent`, the bounded queue of one subscriber and the hub that fills them; the lifecycle events,
-and who observes those that the present code brings about. Nothing here is state: an event is not stored, and
-without a subscriber it is gone.
+Owns `ProgressEvent`, the lifecycle events, the bounded queue of one subscriber and the hub that fills them.
+Nothing here is state: an event is not stored, and without a subscriber it is gone. Who listens imports this
+module, and nobody else does; who is told of lifecycle events is `_observers`'.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -20,10 +18,7 @@ import anyio
 from anyio import from_thread
 from anyio.lowlevel import checkpoint
 
-from .clock import Clock
-from .errors import ReactifactError, told
-from .logging import get_logger
-from .threads import during
+from .errors import ReactifactError
 
 __all__ = [
     "ActionDelivered",
@@ -48,8 +43,6 @@ __all__ = [
 
 
 DEFAULT_SIZE = 1024
-
-log = get_logger("reactifact.runtime")
 
 
 class QueueEmpty(ReactifactError, asyncio.QueueEmpty):
@@ -204,57 +197,6 @@ class ActionDelivered(DeliveryStarted):
     status: str = ""
     error: str = ""
     latency: float = 0.0
-
-
-Observer = Callable[[LifecycleEvent], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """Who is told what the present code does, and what it is done for."""
-
-    observers: tuple[Observer, ...]
-    clock: Clock
-    session_id: str = ""
-    branch: str = ""
-    run_id: str = ""
-
-
-_observation: ContextVar[Observation | None] = ContextVar("reactifact_observation", default=None)
-
-
-def observed(observation: Observation | None) -> during:
-    """Let some observers be told of what happens in a `with`, and no others; `None`: nobody."""
-    return during(_observation, observation)
-
-
-def observation() -> Observation | None:
-    """Return who observes the present code."""
-    return _observation.get()
-
-
-def is_observed() -> bool:
-    """Tell, for next to nothing, whether anybody is told of what the present code does."""
-    return _observation.get() is not None
-
-
-def emit(kind: type[LifecycleEvent], **fields: Any) -> None:
-    """Tell the observers of the present code. What one of them raises is logged, and stops nothing."""
-    found = _observation.get()
-    if found is None:
-        return
-    event = kind(
-        session_id=found.session_id,
-        branch=found.branch,
-        run_id=found.run_id,
-        timestamp=found.clock.now(),
-        **fields,
-    )
-    for observer in found.observers:
-        try:
-            observer(event)
-        except Exception as error:
-            log.error("an observer of the lifecycle failed", extra={"error": told(error)})
 
 
 # -- queues --------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ passes through it and would leave the thread behind, still writing. It is put of
 
 from __future__ import annotations
 
-import asyncio
 import os
 import socket
 import sys
@@ -17,11 +16,14 @@ from contextlib import suppress
 from contextvars import ContextVar, copy_context
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, NoReturn, TypeVar, TypeVarTuple, Unpack
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, TypeVarTuple, Unpack
 
 import anyio
 from anyio import CapacityLimiter, to_thread
 from anyio.lowlevel import RunVar, checkpoint_if_cancelled
+
+if TYPE_CHECKING:  # a program on trio, and one that reads a store without a loop, wait for no import of it
+    import asyncio
 
 T = TypeVar("T")
 Args = TypeVarTuple("Args")
@@ -129,6 +131,8 @@ async def write_through(is_local: bool, function: Callable[[Unpack[Args]], T], *
 async def _in_lane(
     loop: asyncio.AbstractEventLoop, function: Callable[[Unpack[Args]], T], args: tuple[*Args]
 ) -> T:
+    import asyncio
+
     global _running
     _running += 1
     try:
@@ -183,6 +187,8 @@ class _Call:
 
     async def end_in_spite_of(self, cancelled: asyncio.CancelledError) -> asyncio.CancelledError:
         """Wait for the end although the task is cancelled; return the last cancellation."""
+        import asyncio
+
         with anyio.CancelScope(shield=True):
             while not self._is_done:
                 self.waiter = self._loop.create_future()
@@ -259,6 +265,8 @@ if hasattr(os, "register_at_fork"):
 
 
 async def _on_asyncio(function: Callable[[Unpack[Args]], T], *args: *Args) -> T:
+    import asyncio
+
     await checkpoint_if_cancelled()
     call = asyncio.ensure_future(to_thread.run_sync(function, *args, limiter=_limit()))
     cancelled: asyncio.CancelledError | None = None
@@ -275,6 +283,8 @@ async def _on_asyncio(function: Callable[[Unpack[Args]], T], *args: *Args) -> T:
 
 def _cancel_again(cancelled: asyncio.CancelledError) -> None:
     """Let a cancellation that was put off be raised where the task waits next."""
+    import asyncio
+
     task = asyncio.current_task()
     assert task is not None
     task.uncancel()  # it is counted again: `asyncio.timeout` compares the number
@@ -283,6 +293,10 @@ def _cancel_again(cancelled: asyncio.CancelledError) -> None:
 
 def asyncio_loop() -> asyncio.AbstractEventLoop | None:
     """Return asyncio's loop that runs the present code, `None` elsewhere."""
+    if "asyncio" not in sys.modules:
+        return None
+    import asyncio  # a look-up; it also waits for a thread that is importing it
+
     try:
         return asyncio.get_running_loop()
     except RuntimeError:

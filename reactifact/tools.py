@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, get_type_hints, overload
 
-from pydantic import PydanticUserError, TypeAdapter, ValidationError, validate_call
+from pydantic import PydanticUserError, ValidationError
 from pydantic_core import to_json
 
 from .errors import ReactifactError, text_of
@@ -109,6 +109,8 @@ class FunctionTool(Tool):
     def __init__(
         self, function: Callable[..., Any], *, name: str | None = None, description: str | None = None
     ) -> None:
+        from pydantic import TypeAdapter
+
         if not callable(function):
             raise TypeError(f"a tool is made of a function, not of {type(function).__name__}")
         self.function = function
@@ -203,6 +205,7 @@ def _described(function: Callable[..., Any], name: str) -> inspect.Signature:
 
 def _binder(signature: inspect.Signature, name: str) -> Callable[..., Any]:
     """Return a function of this signature that checks its arguments and returns them by name."""
+    from pydantic import validate_call
 
     def bound(**arguments: Any) -> dict[str, Any]:
         return arguments

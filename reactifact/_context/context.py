@@ -21,11 +21,10 @@ from ..artifacts import Artifact
 from ..commit import Commit
 from ..errors import ReadOnlyContext, SessionBusy, StoreError, WrongType
 from ..events import Event, EventType
-from ..interrupt import PendingAction, PendingQuestion, TypedQuestion
+from ..interrupt import PendingAction, PendingQuestion, TypedQuestion, build_models
 from ..merging import MergePreview, Policy
 from ..operations import Relation
 from ..resources import RuntimeResources
-from ..streaming import EventHub, EventQueue, ProgressEvent
 from ..threads import asyncio_loop
 from ..types.codec import dump
 from . import commit, delivery, working_copy
@@ -35,6 +34,7 @@ from .queue import Queue
 from .working_copy import WorkingCopy, current_scope
 
 if TYPE_CHECKING:
+    from ..streaming import EventHub, EventQueue
     from . import history as past
     from . import view as views
     from .document import CheckpointLike
@@ -72,6 +72,7 @@ class Context:
         return context
 
     def _open(self, line: Branch, resources: RuntimeResources | None) -> None:
+        build_models()
         self.resources = resources if resources is not None else RuntimeResources()
         self._publish_lock: anyio.Lock | None = None
         self._loop: object = None  # asyncio's, that the lock was made on
@@ -405,11 +406,15 @@ class Context:
     def announce(self, message: str, *, kind: str = "status", **data: Any) -> None:
         """Tell subscribers, at once, what is going on; nothing is stored, nobody need listen."""
         if self._hub is not None and self._hub.has_subscribers:
+            from ..streaming import ProgressEvent
+
             self._hub.publish(ProgressEvent(kind, message, data, self.resources.clock.now()))
 
     def subscribe(self) -> EventQueue:
         """Return a bounded queue of the announcements made from now on."""
         if self._hub is None:
+            from ..streaming import EventHub
+
             self._hub = EventHub()
         return self._hub.subscribe()
 

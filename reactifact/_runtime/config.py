@@ -14,14 +14,13 @@ from typing import Any, Literal, Protocol, get_args
 from anyio import CancelScope
 
 from .._context.context import Context
+from .._observers import Observer
 from ..agents import Agent
 from ..budget import Budget
 from ..errors import ReactifactError, add_note, told
 from ..events import Event
 from ..interrupt import WAKE
 from ..logging import get_logger, hint
-from ..otel import observers_of
-from ..streaming import Observer
 from .drain import Dispatcher, Drained, ErrorCallback, Options
 from .execution import Result
 from .plan import Roster, Scheduler, renames
@@ -110,7 +109,11 @@ class Wiring:
         self._roster: Roster | None = None
         self.hints = hints
         self.max_failures = max_failures
-        self.observers: tuple[Observer, ...] = observers_of(tracer, context.resources.metrics)
+        self.observers: tuple[Observer, ...] = ()
+        if tracer is not None or context.resources.metrics is not None:
+            from ..otel import observers_of
+
+            self.observers = observers_of(tracer, context.resources.metrics)
         self.next_wake: tuple[Any, datetime | None] | None = None  # as of a state of the outbox
         self.deadlines = Deadlines()
         self._hinted: set[str] = set()

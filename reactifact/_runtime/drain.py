@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from inspect import iscoroutinefunction
@@ -21,6 +21,7 @@ from .._context.context import Context
 from .._context.preload import look_ahead
 from .._context.push import StoreLock, drain_lock, publish_ledger
 from .._context.working_copy import WorkingCopy
+from .._observers import emit, is_observed, observation, observed
 from .._store._history.fetched import fetched_news, join_fetched
 from .._store._history.lease import lease_end, require_running
 from .._store.branch import Branch
@@ -40,7 +41,6 @@ from ..errors import (
 )
 from ..interrupt import WAKE, PendingAction
 from ..logging import bind, get_logger
-from ..streaming import ActionDelivered, DeliveryStarted, emit, is_observed, observation, observed
 from ..threads import abandonable, at_once, in_thread, short_call
 from ..types.registry import resolve, revision_of
 from .plan import Upcoming
@@ -179,7 +179,7 @@ async def drain(
     line, clock = context.line, context.resources.clock
     seen = observation()
     if seen is not None:
-        seen = replace(seen, session_id=line.session, branch=line.branch)
+        seen = seen._replace(session_id=line.session, branch=line.branch)
     with bind(session_id=line.session, branch=line.branch), observed(seen):
         async with drain_lock(line, clock, options.wait) as lock:
             return await _drain(context, _Drainer(context, dispatcher, options, done, lock))
@@ -309,6 +309,8 @@ class _Drainer:
         clock = self._context.resources.clock
         begun = clock.monotonic()
         if is_observed():
+            from ..streaming import DeliveryStarted
+
             emit(DeliveryStarted, **self._told(action), attempts=action.data.attempts)
         try:
             self._ask(action)
@@ -351,6 +353,8 @@ class _Drainer:
     ) -> None:
         """Tell observers how a send ended."""
         if is_observed() and recorded is not None:
+            from ..streaming import ActionDelivered
+
             emit(
                 ActionDelivered,
                 **self._told(action),

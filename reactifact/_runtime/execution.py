@@ -18,6 +18,7 @@ from .._context.context import Context
 from .._context.preload import look_ahead
 from .._context.working_copy import Scope, WorkingCopy, entered
 from .._memo import Memos
+from .._observers import emit, is_observed
 from ..agents import Agent
 from ..effects import Effects
 from ..errors import told
@@ -25,7 +26,6 @@ from ..interrupt import TypedQuestion, Waiting
 from ..logging import bind, get_logger
 from ..operations import Create, Operation, Update
 from ..resources import RuntimeResources
-from ..streaming import ExecutionFailed, ExecutionFinished, ExecutionStarted, emit, is_observed
 from .plan import Work
 
 log = get_logger("reactifact.runtime")
@@ -193,6 +193,8 @@ def _begin(work: Work) -> int:
     """Tell observers that an execution begins; return its number, 0 where nobody observes."""
     if not is_observed():
         return 0
+    from ..streaming import ExecutionStarted
+
     number = next(_numbers)
     emit(ExecutionStarted, execution=number, **_what(work))
     return number
@@ -202,6 +204,8 @@ def _tell(result: Result, number: int) -> None:
     """Tell observers how an execution ended."""
     if not number:
         return
+    from ..streaming import ExecutionFailed, ExecutionFinished
+
     fields = {"execution": number, "latency": result.latency, **_what(result.work)}
     if result.error is None:
         emit(ExecutionFinished, **fields)

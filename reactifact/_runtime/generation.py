@@ -22,6 +22,7 @@ from .._context.apply import HeldKey, HeldResult, Prepared, apply, held_key, ref
 from .._context.context import Context
 from .._context.queue import QueueEntry
 from .._context.working_copy import WorkingCopy
+from .._observers import emit, is_observed
 from .._store import canonical
 from .._store.branch import new_change_id
 from .._store.commits import CommitRecord
@@ -34,7 +35,6 @@ from ..interrupt import PendingQuestion
 from ..merging import CONFLICT
 from ..operations import Create, Delete
 from ..produce import FunctionProduce, Produce
-from ..streaming import CommitMade, QuestionAsked, emit, is_observed
 from ..types.codec import decode_payload
 from ..types.registry import merge_function_of
 from .execution import Result, execute
@@ -425,6 +425,8 @@ def tell(combined: Sequence[Combined], version: int) -> None:
     """Tell observers of the commits just made, the last of which made `version`, and of questions in them."""
     if not is_observed():
         return
+    from ..streaming import CommitMade, QuestionAsked
+
     made = [one for one in combined if one.commit is not None]
     for number, one in enumerate(made, version - len(made) + 1):
         assert one.commit is not None

@@ -8,16 +8,19 @@ group that does not change which error its caller sees. `within` bounds a call b
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import math
 from collections.abc import Awaitable, Callable
 from contextvars import copy_context
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio.lowlevel import checkpoint_if_cancelled
 
 from ..clock import Clock
+
+if TYPE_CHECKING:
+    import asyncio
 
 Function = Callable[[], Awaitable[None]]
 
@@ -88,7 +91,9 @@ class Background:
     def start(self) -> None:
         """Start it on the running event loop, in a copy of the present context variables."""
         self._is_started = True
-        if anyio.get_cancelled_exc_class() is asyncio.CancelledError:
+        if anyio.get_cancelled_exc_class().__module__.startswith("asyncio"):
+            import asyncio
+
             self._task = asyncio.get_running_loop().create_task(self._run())
         else:
             import trio

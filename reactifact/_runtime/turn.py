@@ -16,11 +16,11 @@ from .._context import delivery
 from .._context.context import Context
 from .._context.preload import look_ahead
 from .._context.push import ensure_attached, publish
+from .._observers import emit, is_observed
 from ..budget import Budget, BudgetTracker, RunOutcome, RunStats
 from ..errors import told
 from ..interrupt import PendingAction
 from ..logging import bind, get_logger
-from ..streaming import GenerationFailed, GenerationFinished, GenerationStarted, emit, is_observed
 from ..threads import during
 from . import drain, generation
 from .config import RunInfo, Wiring
@@ -194,6 +194,8 @@ class Turn:
         self.known = None
         if not planned.work or not is_observed():
             return await self._run_generation(planned)
+        from ..streaming import GenerationFailed, GenerationFinished, GenerationStarted
+
         number = self.iterations + 1
         emit(GenerationStarted, number=number, executions=len(planned.work))
         try:

@@ -25,6 +25,7 @@ from .._context import delivery, rebase
 from .._context.context import Context
 from .._context.delivery import Counts
 from .._context.push import publish, run_lock
+from .._observers import Observation, observed
 from .._runtime import drain
 from .._runtime.questions import Deadlines
 from .._runtime.tasks import Background
@@ -39,7 +40,6 @@ from ..logging import bind, get_logger
 from ..otel import observe_outbox, observe_size, observers_of
 from ..produce import Backoff
 from ..resources import RuntimeResources
-from ..streaming import Observation, observed
 from ..threads import in_thread
 from .service import BranchName, waiting_among
 

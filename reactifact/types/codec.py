@@ -19,7 +19,7 @@ from uuid import UUID
 from weakref import ref
 
 import pydantic_core
-from pydantic import BaseModel, RootModel, SecretBytes, SecretStr, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from .._store import canonical
 from ..errors import PayloadError, UnreadablePayload, text_of
@@ -170,8 +170,8 @@ def _ordered(value: Any, dumped: Any) -> Any:
     """
     if not isinstance(dumped, (list, dict)):
         return dumped
-    while isinstance(value, RootModel):
-        value = value.root
+    while isinstance(value, BaseModel) and type(value).__pydantic_root_model__:
+        value = value.root  # type: ignore[attr-defined]
     if isinstance(value, BaseModel) and not _may_hold_sets(type(value)):
         return dumped
     if isinstance(dumped, list):
@@ -274,14 +274,22 @@ def _at(value: Any, path: str) -> Any:
 
 def _conversion(value: Any) -> str:
     """Return how a value becomes plain JSON data before it is given to reactifact."""
+    if _is_secret(value):
+        return f"{_PLAIN}: give a name, and let the dispatcher look the secret up in its resources"
     for kinds, how in _CONVERSIONS:
         if isinstance(value, kinds):
-            return f"what is given here is plain JSON data (texts, numbers, lists, dicts): {how}"
+            return f"{_PLAIN}: {how}"
     return "give plain JSON data here: texts, finite numbers, True, False, None, lists and dicts of them"
 
 
+def _is_secret(value: Any) -> bool:
+    from pydantic import SecretBytes, SecretStr  # nobody waits for them who has none
+
+    return isinstance(value, (SecretStr, SecretBytes))
+
+
+_PLAIN = "what is given here is plain JSON data (texts, numbers, lists, dicts)"
 _CONVERSIONS: tuple[tuple[Any, str], ...] = (
-    ((SecretStr, SecretBytes), "give a name, and let the dispatcher look the secret up in its resources"),
     (BaseModel, 'pass value.model_dump(mode="json")'),
     ((bytes, bytearray), "pass base64.b64encode(value).decode(), or value.decode() where it is text"),
     (datetime, "pass value.isoformat(), after value.astimezone(timezone.utc) where it has a zone"),
@@ -343,7 +351,7 @@ _SERIALIZER = "give the field a field_serializer and a field_validator that undo
 def _explained(found: Difference) -> tuple[str, str]:
     """Return why a value does not come back, and the way out."""
     written, back, owner = found.written, found.back, found.owner
-    if isinstance(written, (SecretStr, SecretBytes)):
+    if _is_secret(written):
         return (
             "a secret is written as asterisks",
             "keep secrets in the runtime's resources, or give the field a field_serializer that reveals it",

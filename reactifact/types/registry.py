@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from weakref import ref
 
 from blake3 import blake3
-from pydantic import BaseModel, RootModel
+from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 
 from .._store import canonical
@@ -322,8 +322,12 @@ def _model_behind(
 
 def _as_model(found: Any) -> type[BaseModel] | None:
     """Return what was found if it is a model; pydantic's own bases are none, they hold no data."""
-    if isinstance(found, type) and issubclass(found, BaseModel) and found not in (BaseModel, RootModel):
-        return found
+    if isinstance(found, type) and issubclass(found, BaseModel):
+        from pydantic import (
+            RootModel,  # a model that costs as much as all of them: who has none waits for none
+        )
+
+        return found if found not in (BaseModel, RootModel) else None
     return None
 
 

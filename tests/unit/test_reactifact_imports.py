@@ -36,7 +36,9 @@ def test_the_package_alone_imports_nothing_of_itself_and_no_other_library() -> N
             "reactifact._store._history.log reactifact._store._backends.sql "
             "reactifact._html html reactifact._context.history reactifact._context.view "
             "reactifact._store._history.diff reactifact._store._history.oplog "
-            "reactifact._store._history.rebase reactifact._store._history.revset",
+            "reactifact._store._history.rebase reactifact._store._history.revset "
+            "pydantic.root_model pydantic.type_adapter pydantic.plugin._loader "
+            "asyncio ssl reactifact.streaming reactifact.otel reactifact._runtime.stream",
         ),
         (
             "from reactifact import SessionStore; SessionStore('there.db')",

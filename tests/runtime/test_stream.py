@@ -23,7 +23,7 @@ from reactifact import (
     current_request,
     produce,
 )
-from reactifact import runtime as streams
+from reactifact._runtime import stream as streams
 from reactifact.runtime import active_runs, cancel_run
 from reactifact.testing import JumpingClock
 
