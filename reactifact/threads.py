@@ -344,6 +344,9 @@ class during:  # noqa: N801 - reads as the verb of a with statement; a generator
     def __exit__(self, *_: object) -> None:
         self._variable.reset(self._token)
 
+    def __repr__(self) -> str:
+        return f"during({self._variable.name}, {self._value!r})"
+
 
 def is_on_loop() -> bool:
     """Tell whether the present code runs on an event loop, which a blocking call would hold up."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from blake3 import blake3
 from pydantic import BaseModel
@@ -308,8 +308,7 @@ def held_key(event: Event, agent: str) -> HeldKey:
     return canonical.encode(event.to_dict()).decode(), agent
 
 
-@dataclass(frozen=True, slots=True)
-class HeldMemo:
+class HeldMemo(NamedTuple):
     """What an execution that has not ended yet keeps under a key of its own, and what it had read by then.
 
     `place` tells executions of one agent on equal events apart; `value` is data (see `_memo`).
@@ -329,16 +328,12 @@ class HeldMemo:
 
     def encode(self) -> bytes:
         """Return the bytes of the held file."""
-        return canonical.encode({"memo": {**_fields_of(self), "event": self.event.to_dict()}})
+        return canonical.encode({"memo": {**self._asdict(), "event": self.event.to_dict()}})
 
     @staticmethod
     def decode(record: Any) -> HeldMemo:
         """Return the memo in the record of a held file."""
         return HeldMemo(**{**record["memo"], "event": Event.from_dict(record["memo"]["event"])})
-
-
-def _fields_of(memo: HeldMemo) -> dict[str, Any]:
-    return {one.name: getattr(memo, one.name) for one in fields(memo)}
 
 
 def type_trees(view: WorkingCopy, type_ids: Iterable[str]) -> dict[str, Oid | None]:

@@ -6,7 +6,8 @@ What differs is found by `_store/_history/merge`; what a merge function or a pol
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from pydantic import BaseModel
 
@@ -83,8 +84,7 @@ class Union:
         return self._sides[0 if _holds(self._sides[0], source) else 1].derived(source, make)
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
+class Side(NamedTuple):
     """What a line would hold if its direct changes were committed now; nothing of it is staged there."""
 
     line: Branch
@@ -118,8 +118,7 @@ class Side:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class Merge:
+class Merge(NamedTuple):
     """A merge that is planned and not applied."""
 
     plan: MergePlan

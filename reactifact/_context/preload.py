@@ -9,7 +9,7 @@ the steps of a turn call before they go on, for a store that is not local. Keepi
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from pydantic import BaseModel
 
@@ -116,8 +116,7 @@ class _Fetch:
         yield places
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
+class _Request(NamedTuple):
     """What to read, and the state as it stood when that was asked for."""
 
     working: WorkingCopy
@@ -230,8 +229,7 @@ async def look_ahead(
             await in_thread(commits.line.state.twin().all_readers)
 
 
-@dataclass(frozen=True, slots=True)
-class Ahead:
+class Ahead(NamedTuple):
     """What to read, as it stood on the event loop, which may go on changing the context meanwhile."""
 
     line: Branch

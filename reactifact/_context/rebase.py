@@ -7,9 +7,9 @@ by their models, and `refresh`, which puts what was changed here on top.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ValidationError
 
@@ -218,7 +218,6 @@ def _message(made: CommitObject, commit: Oid) -> str:
     return f"adopt {commit[:7]}: {said or 'a commit without a message'}"
 
 
-@dataclass(frozen=True, slots=True)
 class PayloadReader:
     """Reads payloads that a person wrote, by the models of this process.
 
@@ -226,7 +225,10 @@ class PayloadReader:
     before is taken as it is written: a hook of git runs where the application is not installed.
     """
 
-    is_strict: bool
+    __slots__ = ("is_strict",)
+
+    def __init__(self, is_strict: bool) -> None:
+        self.is_strict = is_strict
 
     def __call__(self, written: Written) -> Payload:
         """Return a payload as it is stored. Raises `Refused`."""
@@ -354,16 +356,14 @@ def _load(
     return fresh
 
 
-@dataclass(frozen=True, slots=True)
-class _Again:
+class _Again(NamedTuple):
     """The direct changes as a line of their own, and how they go on top of what the store holds."""
 
     changes: Branch
     merge: merge.Merge
 
 
-@dataclass(frozen=True, slots=True)
-class _Ours:
+class _Ours(NamedTuple):
     """A copy of a line, for a thread to read, and the commit that the store was last known to hold."""
 
     copy: Branch

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from inspect import iscoroutinefunction
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio
 
@@ -128,8 +128,7 @@ class Drained:
         raise first
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(NamedTuple):
     """How a drain goes about it.
 
     `owed` names the agents that may react to a delivery, `None`: any that there will be. `wait` is how

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -40,7 +39,7 @@ class Steps:
         if context.commits.memos:
             earlier = {alias: item.name for item in work for alias in item.agent.aliases}
             self._memos = [
-                replace(memo, agent=earlier.get(memo.agent, memo.agent)) for memo in context.commits.memos
+                memo._replace(agent=earlier.get(memo.agent, memo.agent)) for memo in context.commits.memos
             ]
         self._work = work
         self._known_places: dict[int, tuple[HeldKey, int]] = {}

@@ -12,7 +12,7 @@ import heapq
 import math
 from collections import deque
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -191,8 +191,7 @@ class Relay:
         self._stop = stop
         self._is_stopping = False
         self._began = self._clock.now()
-        self._options = replace(
-            options,
+        self._options = options._replace(
             wait=0.0,
             retry_at=self._retry_at,
             park_after=pace.max_attempts,

@@ -103,11 +103,18 @@ def _weight(entry: LedgerEntry) -> tuple[Any, ...]:
 
 
 @total_ordering
-@dataclass(frozen=True, slots=True)
 class _Reversed:
     """A text that is the larger, the earlier it comes."""
 
-    text: str
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Reversed) and self.text == other.text
+
+    __hash__ = None  # type: ignore[assignment]  # it is compared and never kept
 
     def __lt__(self, other: _Reversed) -> bool:
         return self.text > other.text
@@ -123,8 +130,7 @@ class LedgerEvent:
     timestamp: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
+class _Call(NamedTuple):
     """One commit that is staged, so that it can be made again on top of what others wrote."""
 
     entries: Mapping[str, LedgerEntry]
@@ -214,7 +220,7 @@ class Ledger:
                 entries = {i: self._again(i, call) for i in call.entries}
                 # a branch may have named the commit that lost the race
                 replaces = (*call.replaces, *([] if tip == call.merges else [tip]))
-                self._record(replace(call, entries=entries, replaces=replaces))
+                self._record(call._replace(entries=entries, replaces=replaces))
 
     def _again(self, action_id: str, call: _Call) -> LedgerEntry:
         """Return an entry of a staged commit as it is on top of what others wrote."""
@@ -282,8 +288,7 @@ class Ledger:
             if not call.replaces:
                 return  # somebody else has merged it
             known = require_record(self.staged, call.merges, self.ref)
-            call = replace(
-                call,
+            call = call._replace(
                 merges=None,
                 change=_change_of(call.replaces),
                 when=datetime.fromisoformat(known.timestamp),

@@ -9,10 +9,9 @@ from __future__ import annotations
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from hashlib import sha1
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ..errors import MissingObject, ProtectedBranch, ReactifactError
 from ..logging import get_logger
@@ -148,8 +147,7 @@ class Derived:
 # -- branches that must not lose history --
 
 
-@dataclass(frozen=True, slots=True)
-class Protection:
+class Protection(NamedTuple):
     """Globs of `session/branch`, such as `*/main` or `orders/release-*`; `*` matches slashes too."""
 
     patterns: tuple[str, ...] = ()

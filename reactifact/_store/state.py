@@ -6,7 +6,7 @@ Owns look-ups by id, type and relation, versions of artifacts, and the edits tha
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -173,8 +173,7 @@ def of_waiting(objects: Staging, waiting: Iterable[Waiting]) -> dict[Path, TreeE
 # -- the state of one branch at one moment, over the subtrees of a commit --
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(NamedTuple):
     """Who writes, and on what grounds. `commit` is `None` for a direct change."""
 
     author: str

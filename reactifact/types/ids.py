@@ -14,8 +14,7 @@ import threading
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 from urllib.parse import unquote
 from weakref import WeakSet, ref
 
@@ -177,8 +176,7 @@ Migrate = Callable[[dict[str, Any]], dict[str, Any]]
 MergeFunction = Callable[..., Any]
 
 
-@dataclass(frozen=True, slots=True)
-class TypeSpec:
+class TypeSpec(NamedTuple):
     """What is registered for one model."""
 
     model: type[BaseModel]

@@ -11,9 +11,8 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..._store import canonical
 from ...errors import Contention, MissingObject
@@ -47,8 +46,7 @@ def check_write(
             check_oid(update.new)
 
 
-@dataclass(frozen=True)
-class RefQuestions:
+class RefQuestions(NamedTuple):
     """What has to be read, inside its transaction, before a write may move refs; each in order."""
 
     names: list[str]  # of the refs that move
@@ -57,8 +55,7 @@ class RefQuestions:
     targets: list[Oid]  # what refs are to point at and the write does not bring
 
 
-@dataclass(frozen=True)
-class RefView:
+class RefView(NamedTuple):
     """The answers: the refs of a store inside the transaction that is to move them."""
 
     location: str

@@ -6,9 +6,8 @@ the question whether this store may deliver. That the hub agrees is `_sessions/s
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...errors import LeaseHeld
 from .. import canonical
@@ -28,8 +27,7 @@ MARGIN = timedelta(seconds=30)
 _FILE = ("lease.json",)
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(NamedTuple):
     """Which store delivers a session, and until when. `holder` is empty for a lease that was given back."""
 
     session: str
@@ -44,7 +42,7 @@ class Lease:
 
     def stage(self, objects: Staging, after: Oid | None, when: datetime) -> Oid:
         """Stage the commit that stands for it, on top of the lease before."""
-        blob = objects.put("blob", canonical.encode(asdict(self)))
+        blob = objects.put("blob", canonical.encode(self._asdict()))
         tree = objects.put_tree({_FILE[0]: blob_entry(blob)})
         who = Signature(*COMMITTER, int(when.timestamp()))
         verb = f"until {self.until}" if self.holder else "given back"
