@@ -11,6 +11,7 @@ condition, a dispatcher) are never wrapped: they reach the caller as they were r
             FormatTooNew
             ObjectTooLarge
             MissingObject (also LookupError)
+            NotRecovered
             DamagedIndex
             DamagedRef
             NotAdopted
@@ -96,6 +97,10 @@ class MissingObject(StoreError, LookupError):
             f"or pruned since what you hold was read, open it anew"
         )
         self.oid = oid
+
+
+class NotRecovered(StoreError):
+    """A power cut took files of a store, and they may not be put back from its journal: it is read-only."""
 
 
 class DamagedIndex(StoreError):

@@ -40,7 +40,7 @@ from .._store.object_db import Database
 from .._store.objects import Oid
 from .._store.protocol import scan_refs
 from ..agents import Agent
-from ..errors import CommitRefused, StoreError, UnknownRevision, text_of, told
+from ..errors import CommitRefused, NotRecovered, StoreError, UnknownRevision, text_of, told
 from ..merging import MergeConflict
 from ..types.registry import known_model
 
@@ -106,13 +106,22 @@ def bundle_at(path: str) -> Database | None:
 def stored_at(path: str, backend: str, *, read_only: bool) -> Iterator[Database]:
     """Open a store, or a bundle, that is there; nothing is made. Raises `NoSessionStore`."""
     try:
-        opened = bundle_at(path) or _opened(path, backend, read_only=read_only)
+        opened = bundle_at(path) or recovered(path, backend, read_only=read_only)
     except (StoreError, OSError) as error:
         raise NoSessionStore(f"no session store at {without_password(path)}: {error}") from error
     try:
         yield opened
     finally:
         opened.backend.close()
+
+
+def recovered(path: str, backend: str = "auto", *, read_only: bool) -> Database:
+    """Open a store; what a power cut left unfinished is finished first, also for a verb that only reads."""
+    try:
+        return _opened(path, backend, read_only=read_only)
+    except NotRecovered:
+        _opened(path, backend, read_only=False).backend.close()
+        return _opened(path, backend, read_only=read_only)
 
 
 def _opened(path: str, backend: str, *, read_only: bool) -> Database:
@@ -276,7 +285,7 @@ def branch_options(function: F) -> F:
 @contextmanager
 def opened(path: str) -> Iterator[Database]:
     """Open a store, or a bundle, for reading. Raises `NotAStore`."""
-    database = bundle_at(path) or open_database(path, read_only=True)
+    database = bundle_at(path) or recovered(path, read_only=True)
     try:
         yield database
     finally:

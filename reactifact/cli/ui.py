@@ -5,9 +5,8 @@ from __future__ import annotations
 import click
 
 from .._extras import install_command
-from .._sessions.stores import open_database
 from ..errors import ReactifactError
-from .common import bundle_at, find_models, line, store_argument, without_password
+from .common import bundle_at, find_models, line, recovered, store_argument, without_password
 
 
 class MissingExtra(ReactifactError):
@@ -55,7 +54,7 @@ def ui(
     bundle = bundle_at(store)
     if bundle is not None and allow_writes:
         raise click.UsageError("a bundle is only read: import it into a store to write")
-    database = bundle or open_database(store, create=False, read_only=not allow_writes)
+    database = bundle or recovered(store, read_only=not allow_writes)
     try:
         token = Token() if allow_writes else None
         listener = listening(host, port)

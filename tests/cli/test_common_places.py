@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -12,6 +13,7 @@ from shop import Order
 
 from reactifact import SessionStore
 from reactifact._extras import install_command
+from reactifact._store._backends.git import journal
 from reactifact.cli.common import without_password
 
 VERBS = (
@@ -32,11 +34,12 @@ VERBS = (
 """What is read or written of a store; the store goes behind the verb."""
 
 
-async def fill(place: str) -> None:
+async def fill(place: str, *, is_closed: bool = True) -> None:
     store = SessionStore(place)
     async with store.edit("s") as context:
         context.create(Order(customer="ann"), id="o1")
-    await store.aclose()
+    if is_closed:
+        await store.aclose()
 
 
 @pytest.fixture
@@ -157,3 +160,13 @@ def test_a_branch_is_not_merged_into_itself_and_a_copy_is_said(run, folder):
         "b holds nothing that main does not: nothing was merged; saved main as c\n"
     )
     assert run("branch", "state.git", "s", "list").lines == ["b", "c"]
+
+
+@pytest.mark.parametrize("verb", ["sessions", "log", "show", "fsck"])
+def test_what_a_power_cut_took_is_put_back_also_for_a_verb_that_reads(run, folder, monkeypatch, verb):
+    anyio.run(partial(fill, is_closed=False), "state.git")
+    Path("state.git/refs/heads/s/main").write_text("")
+    monkeypatch.setattr(journal, "boot_id", lambda: "after the cut")
+    found = run(verb, "state.git", *(["o1", "--session", "s"] if verb == "show" else []))
+    assert (found.code, found.err) == (0, "")
+    assert "o1" in run("log", "state.git").out

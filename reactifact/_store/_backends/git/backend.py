@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pygit2
 from pygit2.enums import ObjectType
 
-from ....errors import MissingObject, SessionBusy, StoreBusy, StoreError
+from ....errors import MissingObject, NotRecovered, SessionBusy, StoreBusy, StoreError
 from ...objects import MAX_OBJECT, OVERHEAD, GitObject, Kind, Oid, first_parent
 from ...protocol import (
     Durability,
@@ -133,7 +133,8 @@ class GitBackend:
     With `read_only` nothing is made or changed, not by opening either, and a write raises
     `StoreError`. Only with `create`, and without `read_only`, may there be nothing at `path`.
 
-    Raises `NotAStore` when `path` holds something else, or nothing and `create` is false.
+    Raises `NotAStore` when `path` holds something else, or nothing and `create` is false; `NotRecovered` when
+    with `read_only` files that a power cut took would have to be put back first.
     """
 
     fault: Callable[[str], None] | None = None
@@ -444,14 +445,14 @@ class GitBackend:
             yield
 
     def _recover(self) -> None:
-        """Put back what a power cut took of what the journal notes. Raises `StoreError`, `StoreBusy`."""
+        """Put back what a power cut took of what the journal notes. Raises `NotRecovered`, `StoreBusy`."""
         journal, refs = self._journal, self._refs
         if not journal.is_from_another_boot():
             return
         if self._read_only and (journal.lost() or any(map(refs.is_behind, journal.moves()))):
-            raise StoreError(
+            raise NotRecovered(
                 f"{self._location} was cut off from power before the disk had all that its journal notes; "
-                f"open it once without read_only (`reactifact fsck {self._location}`), which puts it back"
+                f"open it once without read_only (any verb does: `reactifact fsck`), which puts it back"
             )
         if self._read_only:
             return

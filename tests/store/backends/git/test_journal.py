@@ -23,7 +23,7 @@ from reactifact._store._backends.git import journal
 from reactifact._store._backends.git.backend import GitBackend
 from reactifact._store.objects import Oid
 from reactifact._store.protocol import Durability, RefUpdate
-from reactifact.errors import LinkInStore, StoreError
+from reactifact.errors import LinkInStore, NotRecovered, StoreError
 
 OTHER = "refs/heads/t/main"
 ZEROS = bytes(40)
@@ -216,7 +216,7 @@ class TestAfterAPowerCut:
         boot("second")
         assert GitBackend(path, read_only=True).refs() == {MAIN: oids[1]}  # nothing was lost
         (path / MAIN).write_text("")
-        with pytest.raises(StoreError, match=r"cut off from power.*open it once without read_only"):
+        with pytest.raises(NotRecovered, match=r"cut off from power.*open it once without read_only"):
             GitBackend(path, read_only=True)
         GitBackend(path)
         assert GitBackend(path, read_only=True).refs() == {MAIN: oids[1]}
