@@ -16,6 +16,7 @@ from weakref import WeakSet
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from ._built_late import built_late
 from .logging import get_logger
 from .providers import LLMProvider, LLMRequest, LLMResponse, LLMResponseChunk
 from .resources import Allowance, RuntimeResources
@@ -62,7 +63,7 @@ class Budget(BaseModel):
         return self.max_tokens is not None or self.max_cost is not None
 
 
-del Budget.model_config["defer_build"]  # a class of the user's below it is built at once, as others are
+built_late(Budget)
 
 
 @dataclass

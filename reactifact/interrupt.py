@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, Self
 import pydantic_core
 from pydantic import AwareDatetime, BaseModel, Field, ValidationError
 
+from ._built_late import built_late
 from ._store import canonical
 from ._store.layout import WAKE as WAKE
 from .errors import AnswerConflict, AnswerInvalid, QuestionExpired
@@ -237,9 +238,7 @@ register(PendingAction, type_id="reactifact.interrupt.PendingAction")
 
 
 _MODELS = (PendingQuestion, AnswerOption, TypedQuestion, PendingAction)
-
-for _model in _MODELS:  # only these are built late: a class of the user's below them is, as others, at once
-    del _model.model_config["defer_build"]
+built_late(*_MODELS)
 
 
 def build_models() -> None:

@@ -27,6 +27,14 @@ def test_they_are_built_by_the_first_context_or_the_first_use() -> None:
     assert said_by(f"{names}{refused}") == "1"
 
 
+@pytest.mark.parametrize("name", ["Budget", "PendingAction", "PendingQuestion"])
+def test_their_signature_is_there_before_they_are_built(name: str) -> None:
+    code = f"from reactifact import {name}\nimport inspect\nprint(*inspect.signature({name}).parameters)"
+    before = said_by(code)
+    assert before == said_by(code.replace("print", f"{name}.model_rebuild()\nprint"))
+    assert "data" not in before.split()
+
+
 class _Unknown:
     """Nothing that pydantic knows."""
 
