@@ -15,10 +15,10 @@ from pydantic import BaseModel
 from typing_extensions import TypeVar
 
 from ._store import canonical
-from ._store.layout import Meta
+from ._store.layout import Meta, action_fields
 from .errors import InvalidName, ReactifactError, TypeNotFoundError
 from .interrupt import DELIVERY_FIELDS, OPTIONAL_FIELDS, PendingAction
-from .types.codec import decode_dict, dump, dump_payload, encode_payload
+from .types.codec import Shape, decode_dict, dump, dump_payload, encode_payload
 from .types.ids import type_id_of
 from .types.registry import resolve, revision_of
 
@@ -235,7 +235,8 @@ def encode(data: BaseModel) -> Encoded:
             f"define a class that derives from pydantic.BaseModel"
         )
     model = type(data)
-    return Encoded(type_id_of(model), _payload(data, encode_payload), revision_of(model), model)
+    found = type_id_of(model), _payload(data, encode_payload), revision_of(model), model
+    return tuple.__new__(Encoded, found)  # its own constructor is Python
 
 
 def is_unchanged(data: BaseModel, payload: bytes) -> bool:
@@ -251,17 +252,22 @@ def dumped_payload(data: BaseModel) -> bytes:
     return _payload(data, dump_payload)
 
 
-def _payload(data: BaseModel, write: Callable[[BaseModel], bytes]) -> bytes:
+def _payload(data: BaseModel, write: Callable[[BaseModel, Shape | None], bytes]) -> bytes:
     if not isinstance(data, PendingAction):
-        return write(data)
-    record: Any = canonical.decode(write(data.intent()))
-    return canonical.encode(
-        {
-            name: value
-            for name, value in record.items()
-            if name not in DELIVERY_FIELDS and (value is not None or name not in OPTIONAL_FIELDS)
-        }
+        return write(data, None)
+    is_fresh = data.status == "pending" and not (
+        data.attempts or data.dispatched_at or data.error is not None
     )
+    return write(data if is_fresh else data.intent(), _intent_alone)
+
+
+def _intent_alone(record: dict[str, Any]) -> dict[str, Any]:
+    """Return what is stored of an action: nothing of its delivery, and no optional field that is not set."""
+    return {
+        name: value
+        for name, value in record.items()
+        if name not in DELIVERY_FIELDS and (value is not None or name not in OPTIONAL_FIELDS)
+    }
 
 
 def same_content(encoded: Encoded, meta: Meta) -> bool:
@@ -273,8 +279,7 @@ def action_note(encoded: Encoded) -> dict[str, Any]:
     """Return what the record of an operation says beyond its type, for an action: its key."""
     if encoded.type_id != ACTION_TYPE:
         return {}
-    record = cast("dict[str, Any]", canonical.decode(encoded.payload))
-    return {"action": record["idempotency_key"]}
+    return {"action": action_fields(encoded.payload)["idempotency_key"]}
 
 
 def other_payload(action_id: str) -> str:

@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from inspect import isclass
 from typing import Any
 
 from pydantic import BaseModel
@@ -51,13 +50,14 @@ class Event:
     def type_id(self) -> str:
         """The stable id of the artifact's type."""
         kind = self.artifact_type
-        return type_id_of(kind) if isclass(kind) else str(kind)
+        return type_id_of(kind) if isinstance(kind, type) else str(kind)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the event as plain JSON types."""
+        kind = self.artifact_type
         return {
-            "type": self.type.value,
-            "artifact_type": self.type_id,
+            "type": self.type._value_,  # `value` is two calls
+            "artifact_type": type_id_of(kind) if isinstance(kind, type) else str(kind),
             "artifact_id": self.artifact_id,
             "timestamp": self.timestamp.isoformat(),
         }

@@ -11,6 +11,7 @@ import random
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, overload
 
 from anyio.lowlevel import checkpoint_if_cancelled
@@ -490,7 +491,7 @@ class FunctionProduce(Produce[Any]):
     async def produce(self, call: ProduceCall[Any]) -> Any:
         """Call the function."""
         result = self.function(call)
-        return await result if isinstance(result, Awaitable) else result
+        return await result if type(result) is CoroutineType or isinstance(result, Awaitable) else result
 
 
 def produce(

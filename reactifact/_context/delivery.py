@@ -97,8 +97,12 @@ def sendable(
     working: WorkingCopy, now: datetime, retry_at: RetryAt | None = None
 ) -> list[Artifact[PendingAction]]:
     """Return the actions that may be sent now, in the order they were planned."""
-    found = (working.state.stored(intent.action_id) for intent in outlook(working, now, retry_at).ready)
-    return [working.artifact(stored) for stored in found if stored is not None]
+    found = []
+    for intent in outlook(working, now, retry_at).ready:
+        stored = working.state.stored(intent.action_id)
+        if stored is not None:
+            found.append(working.artifact(stored))
+    return found
 
 
 def may_send(working: WorkingCopy, action_id: str, now: datetime, retry_at: RetryAt | None = None) -> bool:
@@ -178,10 +182,12 @@ def is_idle(working: WorkingCopy, now: datetime) -> bool:
 
     A settled intent stays in the branch until its next commit, while its delivery is never undone.
     """
-    return all(
-        _is_delivered(working, intent) or ((moment := due(working, intent)) is not None and moment > now)
-        for intent in working.state.waiting()
-    )
+    for intent in working.state.waiting():
+        if not _is_delivered(working, intent):
+            moment = due(working, intent)
+            if moment is None or moment <= now:
+                return False
+    return True
 
 
 def simulate(working: WorkingCopy, actions: Sequence[Artifact[PendingAction]], when: datetime) -> None:
@@ -242,20 +248,21 @@ def mark(
     entry = working.ledger.entry(action_id)
     if entry is not None and entry.status == "dispatched" and status != "dispatched":
         return working.get(action_id)
-    blank = LedgerEntry(action_id, "pending", meta.content_hash, working.branch)
-    known = entry if entry is not None else blank
     moment = when.isoformat()
-    changed = replace(
-        known,
-        status=status,
-        intent=meta.content_hash,
-        branch=working.branch,
-        attempts=known.attempts + (status != "dispatched"),
+    changed = LedgerEntry(
+        action_id,
+        status,
+        meta.content_hash,
+        working.branch,
+        attempts=(0 if entry is None else entry.attempts) + (status != "dispatched"),
         # an error's text may hold anything, and a failure must never fail to be recorded
         error=None if error is None else error.encode("utf-8", "backslashreplace").decode(),
         dispatched_at=moment if status == "dispatched" else None,
         updated_at=moment,
-        changes=known.changes + 1,
+        changes=1 if entry is None else entry.changes + 1,
+        refused=() if entry is None else entry.refused,
+        rearmed=0 if entry is None else entry.rearmed,
+        armed=0 if entry is None else entry.armed,
     )
     verb = {"dispatched": "delivered", "pending": "interrupted"}.get(status, status)
     return _record(working, changed, meta, when, f"{verb} {key_of(action_id)}", owed)

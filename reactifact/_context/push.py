@@ -76,9 +76,9 @@ def _follow(line: Branch) -> bool:
 
 async def publish_ledger(context: Context) -> None:
     """Write what was recorded of deliveries. Raises `Contention` after several lost races."""
-    line = context.line
-    if not line.ledger.is_published:
-        await write_through(line.database.backend.is_local, line.ledger.write)
+    line = context.commits.line
+    if line.ledger.tip != line.ledger.head:
+        await write_through(not context.commits.is_remote, line.ledger.write)
         line.database.tidy()
 
 
@@ -87,7 +87,7 @@ def ensure_attached(context: Context) -> bool:
 
     Returns whether the context has a ref. One over memory alone needs none: nothing outlives it.
     """
-    line = context.line
+    line = context.commits.line
     if line.ref is None and not isinstance(line.database.backend, MemoryBackend):
         context.commits.attach(line.session, f"{line.branch}-{new_change_id()[:12]}", None)
     return line.ref is not None

@@ -167,7 +167,9 @@ class Queue:
     def _renew(self, entry: QueueEntry) -> None:
         key = id(entry.event)
         if self._entries.get(key) is entry or self._parked.get(key) is entry:
-            self._unstore(entry)
+            self.revision = next(_revisions)
+            if entry.path is not None:
+                self._unstore(entry, entry.path)
             self._unstored[key] = entry
 
     def rename(self, names: Mapping[str, str]) -> None:
@@ -301,14 +303,14 @@ class Queue:
         if self._parked.pop(key, None) is not None:
             self._absent.subtract(entry.owed or ())
         self._unstored.pop(key, None)
-        self._unstore(entry)
-
-    def _unstore(self, entry: QueueEntry) -> None:
         self.revision = next(_revisions)
         if entry.path is not None:
-            self._gone.add(entry.path)
-            self._stored.pop(entry.path, None)
-            entry.path = None
+            self._unstore(entry, entry.path)
+
+    def _unstore(self, entry: QueueEntry, path: Path) -> None:
+        self._gone.add(path)
+        self._stored.pop(path, None)
+        entry.path = None
 
     def _sort(self) -> None:
         if not self._is_sorted:

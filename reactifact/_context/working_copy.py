@@ -307,9 +307,10 @@ class Reading:
     def renew(self, artifact_id: str) -> None:
         """Let the live object of an id show what the state holds now."""
         known = self._live.get(artifact_id)
-        stored = self.state.stored(artifact_id)
-        if known is not None and stored is not None:
-            self._point(known, stored.meta)
+        if known is not None:
+            stored = self.state.stored(artifact_id)
+            if stored is not None:
+                self._point(known, stored.meta)
 
     def release_missing(self, meta: Oid | None) -> None:
         """Let go of the live objects that bookkeeping `meta` lacks; whoever holds one can still read it."""
@@ -557,7 +558,8 @@ class WorkingCopy(Reading):
         if self.durable:
             warn_process_local(encoded.model)
         known = self.state.stored(artifact_id)
-        meta = self.state.put(artifact_id, encoded.type_id, encoded.payload, encoded.revision, origin)
+        type_id, payload, revision, _ = encoded
+        meta = self.state.put_after(known, artifact_id, type_id, payload, revision, origin)
         if encoded.type_id == ACTION_TYPE:
             self.expect(meta)
         if known is None:

@@ -41,7 +41,7 @@ from ..errors import (
 )
 from ..interrupt import WAKE, PendingAction
 from ..logging import bind, get_logger
-from ..threads import abandonable, at_once, in_thread, short_call
+from ..threads import abandonable, at_once, in_thread, is_quick, short_call
 from ..types.registry import resolve, revision_of
 from .plan import Upcoming
 from .tasks import Function, run_all, within
@@ -66,11 +66,14 @@ def require_readable(working: WorkingCopy, actions: Iterable[Artifact[PendingAct
             if listing.type_id not in types and listing.type_id in working.state.type_ids():
                 _require_type(action.id, listing.type_id)
             types.add(listing.type_id)
-        linked = [edge.target for edge in working.state.outgoing(action.id)]
-        for artifact_id in [read.artifact_id for read in stored.meta.reads] + linked:
+        for artifact_id, *_ in stored.meta.reads:
             if artifact_id not in seen:
                 seen.add(artifact_id)
                 _require(working, action.id, artifact_id)
+        for edge in working.state.outgoing(action.id):
+            if edge.target not in seen:
+                seen.add(edge.target)
+                _require(working, action.id, edge.target)
 
 
 def _require_type(action_id: str, type_id: str) -> None:
@@ -175,7 +178,7 @@ async def drain(
     be another's by now; `LeaseHeld`, likewise, when another store has the lease of the session.
     """
     done = Drained() if done is None else done
-    line, clock = context.line, context.resources.clock
+    line, clock = context.commits.line, context.resources.clock
     seen = observation()
     if seen is not None:
         seen = seen._replace(session_id=line.session, branch=line.branch)
@@ -187,25 +190,31 @@ async def drain(
 async def _drain(context: Context, drainer: _Drainer) -> Drained:
     options, done = drainer.options, drainer.done
     await drainer.look()
-    line = context.line
-    if await short_call(line.database.backend.is_local, fetched_news, line.ledger):
-        await in_thread(join_fetched, line.database, line.session)
-        await drainer.look()
-    await look_ahead(context.commits, outbox=True)
+    drainer.is_fresh = is_quick(not context.commits.is_remote)
+    line, is_local = context.commits.line, not context.commits.is_remote
+    if line.database.fetches is not None:
+        news = await short_call(is_local, fetched_news, line.ledger)
+        if news:
+            drainer.is_fresh = False
+            await in_thread(join_fetched, line.database, line.session)
+            await drainer.look()
+    if not is_local:
+        await look_ahead(context.commits, outbox=True)
     if options.retry_failed:
         _rearm(context, options.max_attempts)
-    await _report_refused(context, options, done)
-    waiting = delivery.sendable(context.working, context.resources.clock.now(), options.retry_at)
+    await _report_refused(context, drainer)
+    working = context.commits.working
+    waiting = delivery.sendable(working, context.resources.clock.now(), options.retry_at)
     if drainer.dispatcher is None:
         waiting = [action for action in waiting if action.data.kind == WAKE]  # those are not sent anywhere
     if options.needs_models:
-        require_readable(context.working, waiting)
+        require_readable(working, waiting)
     if options.simulate:
         done.tried = len(waiting)
         context.commits.note_simulated(waiting)
         return done
     if waiting:
-        await short_call(line.database.backend.is_local, line.require_ledger)
+        await short_call(is_local, line.require_ledger)
         await drainer.take_lease()
     try:
         with drainer.lock.waits_for():
@@ -233,23 +242,25 @@ class _Drainer:
         self._lost: LockLost | LeaseHeld | None = None
         self._lease_end: datetime | None = None
         self._context = context
+        self._clock = context.resources.clock
         self._blocked: set[str] = set()  # ordering keys with a failure before
         self._looking = anyio.Lock() if options.concurrency > 1 else None  # sends begin as they were planned
-        self._tip = context.line.published
+        self._tip = context.commits.line.published
+        self.is_fresh = False  # looked just now, with nothing awaited since: the first send needs no look
         self._newer: State | None = None  # what the branch came to be while it was drained
         self._is_gone = False
 
     async def look(self) -> None:
         """See that the lock is still ours, what others delivered and wrote. Raises `LockLost`."""
-        context = self._context
-        heard = await short_call(context.line.database.backend.is_local, self._looked)
+        commits = self._context.commits
+        heard = await short_call(not commits.is_remote, self._looked)
         if heard:
-            await look_ahead(context.commits, [found.action_id for found in heard], outbox=True)
-            delivery.hear_of_others(context.working, heard, context.resources.clock.now())
+            await look_ahead(commits, [found.action_id for found in heard], outbox=True)
+            delivery.hear_of_others(commits.working, heard, self._clock.now())
 
     def _looked(self) -> list[LedgerEvent]:
         self.lock.require_held()
-        line = self._context.line
+        line = self._context.commits.line
         if self.options.is_apart and line.ref is not None:
             tip = line.database.backend.refs(line.ref).get(line.ref)
             if tip != self._tip:
@@ -260,9 +271,11 @@ class _Drainer:
 
     async def take_lease(self) -> None:
         """See that this store may deliver the session. Raises `LeaseHeld`."""
-        line, now = self._context.line, self._context.resources.clock.now()
+        line = self._context.commits.line
+        if line.database.fetches is None:
+            return  # there is nothing to share a lease by
         self._lease_end = await short_call(
-            line.database.backend.is_local, lease_end, line.database, line.session, now
+            not self._context.commits.is_remote, lease_end, line.database, line.session, self._clock.now()
         )
 
     async def send_all(self, waiting: list[Artifact[PendingAction]]) -> None:
@@ -305,7 +318,7 @@ class _Drainer:
     async def _send(self, action: Artifact[PendingAction], key: str | None) -> None:
         number = self.done.tried
         self.done.tried += 1
-        clock = self._context.resources.clock
+        clock = self._clock
         begun = clock.monotonic()
         if is_observed():
             from ..streaming import DeliveryStarted
@@ -333,7 +346,7 @@ class _Drainer:
 
     def _told(self, action: Artifact[PendingAction]) -> dict[str, Any]:
         """Return what observers are told of an action."""
-        stored = self._context.working.state.stored(action.id)
+        stored = self._context.commits.working.state.stored(action.id)
         found = _fields(self._context, action)
         return {
             "action_id": action.id,
@@ -366,7 +379,7 @@ class _Drainer:
     async def _call(self, action: Artifact[PendingAction]) -> None:
         """Call the dispatcher, for a wake who wants to hear of it. Raises `DeliveryTimeout`."""
         call: Callable[[], Any]
-        line = self._context.line
+        line = self._context.commits.line
         if action.data.kind != WAKE:
             assert self.dispatcher is not None
             call = partial(self.dispatcher, self._context, action)
@@ -378,13 +391,13 @@ class _Drainer:
 
         async def send() -> None:
             result = await abandonable(call) if is_blocking else call()
-            if isinstance(result, Awaitable):
+            if result is not None and isinstance(result, Awaitable):
                 await result
 
         timeout = self.options.timeout
         if timeout is None:
             await send()
-        elif await within(self._context.resources.clock, timeout, send, anyio.CancelScope()):
+        elif await within(self._clock, timeout, send, anyio.CancelScope()):
             raise DeliveryTimeout(
                 f"action {action.id!r} was cut: its send had not ended after {timeout:g} seconds, and "
                 f"whether it went out is not known; it is sent again under the same key"
@@ -410,15 +423,17 @@ class _Drainer:
         if self.options.stops is not None and self.options.stops():
             self.done.is_cut = True
             return False
-        if self._looking is None:
+        if self.is_fresh:
+            self.is_fresh = False
+        elif self._looking is None:
             await self._look_again()
         else:
             async with at_once(self._looking):
                 await self._look_again()
         if self._lost is not None or not self._still_stands(action.id):
             return False
-        now = self._context.resources.clock.now()
-        return delivery.may_send(self._context.working, action.id, now, self.options.retry_at)
+        now = self._clock.now()
+        return delivery.may_send(self._context.commits.working, action.id, now, self.options.retry_at)
 
     async def _look_again(self) -> None:
         """See before a send that lock and lease are still ours, and what others delivered meanwhile."""
@@ -426,8 +441,8 @@ class _Drainer:
             try:
                 await self.look()
                 if self._lease_end is not None:
-                    now = self._context.resources.clock.now()
-                    require_running(self._lease_end, self._context.line.session, now)
+                    now = self._clock.now()
+                    require_running(self._lease_end, self._context.commits.line.session, now)
             except (LockLost, LeaseHeld) as error:
                 self._lost = error
 
@@ -436,7 +451,7 @@ class _Drainer:
         newer = self._newer
         if newer is None and not self._is_gone:
             return True
-        known = self._context.working.state.intent(action_id)
+        known = self._context.commits.working.state.intent(action_id)
         found = None if newer is None else newer.intent(action_id)
         stands = found is not None and known is not None and found.intent == known.intent
         self.done.is_cut = self.done.is_cut or not stands
@@ -459,17 +474,16 @@ class _Drainer:
 
     def _is_last(self, action_id: str) -> bool:
         """Whether one more failure parks an action."""
-        limit, entry = self.options.park_after, self._context.working.ledger.entry(action_id)
+        limit, entry = self.options.park_after, self._context.commits.working.ledger.entry(action_id)
         tried = 0 if entry is None else entry.attempts - entry.armed
         return limit is not None and tried + 1 >= limit
 
     async def _record(
         self, action: Artifact[PendingAction], status: str, error: str | None
     ) -> Artifact[PendingAction] | None:
-        context = self._context
-        now = context.resources.clock.now()
-        recorded = delivery.mark(context.working, action.id, status, error, now, owed=self.options.owed)
-        await publish_ledger(context)
+        working, now = self._context.commits.working, self._clock.now()
+        recorded = delivery.mark(working, action.id, status, error, now, owed=self.options.owed)
+        await publish_ledger(self._context)
         return recorded
 
 
@@ -488,7 +502,7 @@ def _at_once(action: Artifact[PendingAction]) -> int | None:
 
 def _fields(context: Context, action: Artifact[PendingAction]) -> dict[str, str]:
     """Return what the log says of an action: what it is, and the agent that planned it."""
-    stored = context.working.state.stored(action.id)
+    stored = context.commits.working.state.stored(action.id)
     agent = None if stored is None else stored.meta.writer_author or stored.meta.author
     fields = {"action_kind": action.data.kind, "action_key": action.data.idempotency_key}
     return {**fields, "agent": agent} if agent else fields
@@ -500,11 +514,13 @@ def _rearm(context: Context, max_attempts: int | None) -> None:
             context.retry_action(action.id)
 
 
-async def _report_refused(context: Context, options: Options, done: Drained) -> None:
+async def _report_refused(context: Context, drainer: _Drainer) -> None:
     """Report, once, the actions whose key was delivered with another payload."""
-    for action in delivery.refused(context.working):
+    options, done = drainer.options, drainer.done
+    for action in delivery.refused(context.commits.working):
         error = IntentConflict(action.data.error or "")
-        delivery.refuse(context.working, action.id, context.resources.clock.now())
+        drainer.is_fresh = False
+        delivery.refuse(context.commits.working, action.id, context.resources.clock.now())
         await publish_ledger(context)
         done.errors.append((-1, error))
         await _call_back(options.on_error, action, error)

@@ -261,6 +261,8 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]
 
 def _own(operation: Operation) -> Operation:
     """Return what may be given an id: a produce may hand out one `Create` in every execution."""
+    if type(operation) is Create:
+        return Create(operation.data, operation.data_type, operation.artifact_id, operation.id)
     return replace(operation) if isinstance(operation, Create) else operation
 
 

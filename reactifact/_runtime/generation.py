@@ -248,14 +248,14 @@ def plan(context: Context, roster: Roster, known: Plan | None = None) -> Plan:
         context.track_staleness()
     commits = context.commits
     commits.commit_direct()
-    queue, line = commits.queue, commits.line
-    if known is not None and known.key == (line.change, queue.revision, roster):
+    queue, change = commits.queue, commits.line.change
+    if known is not None and known.key == (change, queue.revision, roster):
         return known
     if roster.renames:
         queue.rename(roster.renames)
     batch = queue.active(roster.names)
     if not batch:
-        return Plan([], [], (line.change, queue.revision, roster))
+        return Plan([], [], (change, queue.revision, roster))
 
     def new_view() -> WorkingCopy:
         view = commits.new_view()
@@ -267,7 +267,7 @@ def plan(context: Context, roster: Roster, known: Plan | None = None) -> Plan:
         return view
 
     work = match(context, new_view, roster, queue, batch)
-    return Plan(work, batch, (line.change, commits.gather().revision, roster))
+    return Plan(work, batch, (change, commits.gather().revision, roster))
 
 
 async def execute_all(
@@ -371,7 +371,7 @@ def combine_all(context: Context, results: Sequence[Result], snapshot: State) ->
     that raises fails the later execution: its result carries the error, and the caller sees to it.
     """
     context.commits.commit_direct()
-    if context.line.state.roots.meta == snapshot.roots.meta and not _meet(results):
+    if context.commits.line.state.roots.meta == snapshot.roots.meta and not _meet(results):
         return [Combined(result, result.patch, result.direct) for result in results]
     view = context.commits.new_view()  # the live state as it will be, result by result
     origin = context.commits.origin()

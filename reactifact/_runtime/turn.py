@@ -188,7 +188,8 @@ class Turn:
         """Run one generation and return the number of executions."""
         wiring, context = self.wiring, self.context
         wiring.warn_without_dispatcher()
-        await self._look_ahead()
+        if context.commits.is_remote:
+            await self._look_ahead()
         wiring.deadlines.expire(context)
         planned = generation.plan(context, wiring.roster, self.known)
         self.known = None
@@ -262,9 +263,10 @@ class Turn:
         if wiring.scheduler is not None:
             work = await scheduled(wiring.scheduler, context, work)
         context.commits.commit_direct()  # of what came in during a write, or while the scheduler thought
-        number = (context.line.record.generation if context.line.record else 0) + 1
+        line = context.commits.line
+        number = (line.record.generation if line.record else 0) + 1
         steps = Steps(context, work, is_durable=self._saves_now and wiring.saves_per_step)
-        self._running = generation.Execution(work, context.line.snapshot(), steps)
+        self._running = generation.Execution(work, line.snapshot(), steps)
         try:
             await generation.execute_all(
                 context, self._running, wiring.max_concurrency, self._may_start, self.iterations
@@ -301,17 +303,16 @@ class Turn:
 
         Raises the first failure unless errors are isolated.
         """
-        while True:
-            results = await self._without_failures(results)
-            with bind(generation=self.iterations):
+        with bind(generation=self.iterations):
+            while True:
+                results = await self._without_failures(results)
                 combined = generation.combine_all(self.context, results, self._running.snapshot)
-            if len(combined) == len(results):
-                return combined
+                if len(combined) == len(results):
+                    return combined
 
     async def _without_failures(self, results: list[Result]) -> list[Result]:
         """Return the results that succeeded; raise the first failure unless errors are isolated."""
-        with bind(generation=self.iterations):
-            generation.mark_conflicts(results)
+        generation.mark_conflicts(results)
         failed = [result for result in results if result.error is not None]
         if not failed:
             return results
@@ -357,14 +358,15 @@ class Turn:
         A kill in the middle of the generation then loses no input, and where the store cannot be written
         nothing is paid for first. It costs a write of its own, and only in a turn that was given changes.
         """
-        line = self.context.line
+        line = self.context.commits.line
         if self._saves_now and line.ref is not None and not line.is_published:
             await publish(self.context)
 
     @property
     def _saves_now(self) -> bool:
         """Whether each generation is saved."""
-        return self.saves and self.wiring.session is not None and self.wiring.saves_per_commit
+        wiring = self.wiring
+        return self.saves and wiring.session is not None and wiring.session_save_policy != "per_turn"
 
     async def _save(self) -> None:
         if self._saves_now and self.wiring.session is not None:
@@ -414,16 +416,18 @@ async def deliver(wiring: Wiring) -> drain.Drained:
     context = wiring.context
     if not context.has_actions():
         return drain.Drained()
-    await look_ahead(context.commits, outbox=True)
+    if context.commits.is_remote:
+        await look_ahead(context.commits, outbox=True)
+    now = context.resources.clock.now()
     if wiring.dispatcher is None:
         if not may_deliver(wiring):
             return drain.Drained()
-    elif delivery.is_idle(context.working, context.resources.clock.now()):
+    elif delivery.is_idle(context.working, now):
         return drain.Drained()
-    now = context.resources.clock.now()
     is_simulated = wiring.simulate and wiring.dispatcher is not None
     simulated = delivery.sendable(context.working, now) if is_simulated else []
-    context.commits.note_simulated(simulated)  # with what planned them: no other drain may see them wait
+    if simulated:
+        context.commits.note_simulated(simulated)  # with what planned them: no other drain may see them wait
     if ensure_attached(context):
         await publish(context)
     drained = await drain.drain(context, wiring.dispatcher, wiring.outbox_options())

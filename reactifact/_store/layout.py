@@ -181,8 +181,9 @@ def decode_edges(data: bytes) -> tuple[str, tuple[Edge, ...]]:
     return source, tuple(edges)
 
 
+@lru_cache(maxsize=8)  # whoever writes an action asks twice
 @refusing_damage("an action")
-def _action(payload: bytes) -> dict[str, Any]:
+def action_fields(payload: bytes) -> Mapping[str, Any]:
     """Return the fields of the payload of an action, its time in UTC."""
     record: Any = canonical.decode(payload)
     moment = record.get("not_before")
@@ -204,7 +205,7 @@ class Intent(NamedTuple):
     @staticmethod
     def of(meta: Meta, payload: bytes) -> Intent | None:
         """Return what is waited for of a version of an action with a payload; `None`: it is cancelled."""
-        action = _action(payload)
+        action = action_fields(payload)
         if action.get("cancelled_at") is not None:
             return None
         return Intent(

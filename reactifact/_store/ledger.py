@@ -169,7 +169,8 @@ class Ledger:
     staged: Staging = field(init=False)
     _writing: threading.Lock = field(init=False, default_factory=threading.Lock)
     _lock: threading.RLock = field(init=False, default_factory=threading.RLock)
-    _tip: Oid | None = field(init=False, default=None)
+    tip: Oid | None = field(init=False, default=None)
+    """The newest commit, staged or stored."""
     _calls: list[_Call] = field(init=False, default_factory=list)
     _staged_tips: list[Oid] = field(init=False, default_factory=list)  # of the calls
     _contained: set[Oid] = field(init=False, default_factory=set)  # known to be in its history
@@ -186,12 +187,7 @@ class Ledger:
     def __post_init__(self) -> None:
         self.ref = ledger_ref(self.session)
         self.staged = Staging(self.database)
-        self._tip = self.head
-
-    @property
-    def tip(self) -> Oid | None:
-        """The newest commit, staged or stored."""
-        return self._tip
+        self.tip = self.head
 
     def refresh(self) -> None:
         """Read the ref again; entries that are staged go on top of what it holds now."""
@@ -215,7 +211,7 @@ class Ledger:
             self._contained.clear()
             # what goes on top needs nothing of what was staged below it
             self.staged.clear()
-            self.head = self._tip = head
+            self.head = self.tip = head
             for call, tip in zip(calls, lost, strict=True):
                 entries = {i: self._again(i, call) for i in call.entries}
                 # a branch may have named the commit that lost the race
@@ -232,8 +228,8 @@ class Ledger:
     def entry(self, action_id: str) -> LedgerEntry | None:
         """Return what is known of an action, or `None`."""
         with self._lock:
-            if self._looked_at[0] != self._tip:
-                self._looked_at = self._tip, {}
+            if self._looked_at[0] != self.tip:
+                self._looked_at = self.tip, {}
             known = self._looked_at[1]
             if action_id not in known:
                 found = self.staged.find(self._root(), file_path(action_id))
@@ -282,7 +278,7 @@ class Ledger:
 
     def _record(self, call: _Call) -> None:
         if call.merges is not None:
-            if self._tip is None or not self._holds(call.merges):
+            if self.tip is None or not self._holds(call.merges):
                 self._merge(call)
                 return
             if not call.replaces:
@@ -300,7 +296,7 @@ class Ledger:
             file_path(action_id): blob_entry(self.staged.put("blob", entry.encode()))
             for action_id, entry in call.entries.items()
         }
-        parent = self._tip
+        parent = self.tip
         depth = 0
         if parent is not None:
             made = self._recorded.get(parent)
@@ -335,7 +331,7 @@ class Ledger:
             self._looked_at = tip, self._looked_at[1]
 
     def _stand_on(self, call: _Call, tip: Oid, depth: int | None = None) -> None:
-        before, self._tip = self._tip, tip
+        before, self.tip = self.tip, tip
         self._recorded[tip] = _Recorded(before, call, depth)
         if len(self._recorded) > _EARLIER:
             del self._recorded[next(iter(self._recorded))]
@@ -344,7 +340,7 @@ class Ledger:
         self._contained |= {tip, *call.replaces, *([before] if before else [])}
 
     def _merge(self, call: _Call) -> None:
-        ours, theirs = self._tip, call.merges
+        ours, theirs = self.tip, call.merges
         assert theirs is not None
         if (ours is None or self._is_below(theirs, ours)) and not call.replaces:
             self._stand_on(call, theirs)
@@ -370,7 +366,7 @@ class Ledger:
         self._contained.add(theirs)
 
     def _holds(self, known: Oid) -> bool:
-        return known in self._contained or known == self._tip or self._is_in_history(known)
+        return known in self._contained or known == self.tip or self._is_in_history(known)
 
     def _is_below(self, tip: Oid, known: Oid) -> bool:
         return next(graph.not_below(self.staged, known, tip), None) is None
@@ -382,24 +378,24 @@ class Ledger:
         for one that is missing, once for each tip.
         """
         with self._lock:
-            if known == self._tip or known in self._contained:
+            if known == self.tip or known in self._contained:
                 return True
-            if known not in self._missing or self._missing[known] != self._tip:
+            if known not in self._missing or self._missing[known] != self.tip:
                 try:
                     if self._is_in_history(known):
                         self._contained.add(known)
                         return True
-                    self._missing[known] = self._tip
+                    self._missing[known] = self.tip
                 except MissingObject:
                     pass  # a shallow clone, which may be deepened: what came before is not there to be seen
         return any(other.contains(known) for other in self._joined)
 
     def _is_in_history(self, known: Oid) -> bool:
-        if self._tip is None:
+        if self.tip is None:
             return False
         missing: MissingObject | None = None
-        seen = {self._tip}
-        waiting = [self._tip]
+        seen = {self.tip}
+        waiting = [self.tip]
         while waiting:
             oid = waiting.pop()
             try:
@@ -418,7 +414,7 @@ class Ledger:
 
     def read_ahead(self, ids: Iterable[str]) -> None:
         """Bring what is known of some actions into the cache, and what recording of them needs. Blocks."""
-        tip = self._tip
+        tip = self.tip
         if tip is not None:
             require_kind(self.staged, tip, self.ref, is_ledger=True)
             paths = [("ledger", *file_path(action_id)) for action_id in ids]
@@ -426,7 +422,7 @@ class Ledger:
 
     def read_back(self, known: Oid | None) -> None:
         """Bring the commits since one into the cache, several in one read where one names them. Blocks."""
-        tip = self._tip
+        tip = self.tip
         with suppress(MissingObject):  # whoever asks for what a shallow clone lacks is told
             for oid in () if tip is None else graph.not_below(self.staged, tip, known):
                 self.staged.prefetch(require_record(self.staged, oid, self.ref).details.get("earlier", ()))
@@ -448,7 +444,7 @@ class Ledger:
     @property
     def is_published(self) -> bool:
         """Whether the store holds everything that was recorded here."""
-        return self._tip == self.head
+        return self.tip == self.head
 
     def write(self) -> None:
         """Write what is staged, going on top of what others wrote meanwhile.
@@ -459,7 +455,7 @@ class Ledger:
             is_ours = False
             for attempt in range(_ATTEMPTS):
                 with self._lock:
-                    tip, calls = self._tip, len(self._calls)
+                    tip, calls = self.tip, len(self._calls)
                     if tip == self.head and not is_ours:
                         return
                     update = RefUpdate(self.ref, self.head, tip)
@@ -504,7 +500,7 @@ class Ledger:
     def owes_nothing_since(self, known: Oid | None) -> bool:
         """Tell whether all since a commit was recorded here just now, and no agent is owed any of it."""
         with self._lock:
-            oid = self._tip
+            oid = self.tip
             while oid != known:
                 found = None if oid is None else self._recorded.get(oid)
                 if found is None or found.call.merges is not None or found.call.owed != []:
@@ -518,7 +514,7 @@ class Ledger:
         Where the ledger does not hold `known` (it was staged, and lost a race), those after `moment`.
         """
         with self._lock:
-            return self._between(upto or self._tip, known, moment)
+            return self._between(upto or self.tip, known, moment)
 
     def _between(self, oid: Oid | None, known: Oid | None, moment: str = "") -> list[LedgerEvent]:
         events: list[LedgerEvent] = []
@@ -544,7 +540,7 @@ class Ledger:
         return events[::-1]
 
     def _root(self) -> Oid | None:
-        tip = self._tip
+        tip = self.tip
         if tip is not None and self._rooted[0] != tip:
             require_kind(self.staged, tip, self.ref, is_ledger=True)
             self._rooted = tip, entries_of(self.staged, tip)

@@ -363,6 +363,9 @@ Path = tuple[str, ...]
 _ITSELF: Path = ("",)  # one level: a tree itself
 
 
+_JOINED = 64 * 1024  # bytes that are hashed in one call, at the price of a copy
+
+
 class Staging:
     """Objects made but not yet written, over a database or another staging.
 
@@ -390,7 +393,11 @@ class Staging:
 
     def put(self, kind: Kind, data: bytes) -> Oid:
         """Stage one object and return its id."""
-        oid = object_id(kind, data)
+        if len(data) <= _JOINED:  # as `object_id`
+            whole = b"%b %d\0%b" % (kind.encode(), len(data), data)
+            oid = sha1(whole, usedforsecurity=False).hexdigest()
+        else:
+            oid = object_id(kind, data)
         self.objects[oid] = tuple.__new__(GitObject, (kind, data))  # its own constructor is Python
         return oid
 

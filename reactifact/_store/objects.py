@@ -152,9 +152,13 @@ def encode_tree(entries: Mapping[str, TreeEntry]) -> bytes:
         ((name, (mode, oid)),) = entries.items()
         return b"%o %b\0%b" % (mode, name.encode("utf-8", "surrogateescape"), bytes.fromhex(oid))
     if _FANNED.keys() >= entries.keys():  # most trees of a write; none of their names begins another
-        names = sorted(entries)
-        lines = [_FANNED[name] + entries[name][1] for name in names if entries[name][0] == TREE_MODE]
-        if len(lines) == len(entries):
+        lines = []
+        for name in sorted(entries):
+            mode, oid = entries[name]
+            if mode != TREE_MODE:
+                break
+            lines.append(_FANNED[name] + oid)
+        else:
             return bytes.fromhex("".join(lines))
     ordered = []
     for name, (mode, oid) in entries.items():
@@ -195,9 +199,12 @@ def damaged(what: str, error: Exception) -> StoreError:
 def encode_commit(commit: CommitObject) -> bytes:
     """Encode a commit. Names and messages are taken as they are: callers have made them safe."""
     lines = [f"tree {commit.tree}"]
-    lines += [f"parent {parent}" for parent in commit.parents]
-    lines.append(f"author {_person(commit.author)}")
-    lines.append(f"committer {_person(commit.committer)}")
+    for parent in commit.parents:
+        lines.append(f"parent {parent}")
+    name, email, time = commit.author
+    lines.append(f"author {name} <{email}> {time} +0000")
+    name, email, time = commit.committer
+    lines.append(f"committer {name} <{email}> {time} +0000")
     if commit.record:
         lines.append(f"reactifact {commit.record}")
     return ("\n".join(lines) + "\n\n" + commit.message).encode()
@@ -283,10 +290,6 @@ def tag_target(data: bytes) -> Oid:
     if (match := _TAGGED.match(data)) is None:
         raise damaged(f"tag {object_id('tag', data)}", ValueError("it does not say what it points at"))
     return match[1].decode()
-
-
-def _person(who: Signature) -> str:
-    return f"{who.name} <{who.email}> {who.time} +0000"
 
 
 def _parse_person(text: str) -> Signature:

@@ -133,7 +133,7 @@ def of_artifacts(state: State, forgotten: set[str]) -> tuple[Edits, Edits, Edits
             versions[versions_path(artifact_id)] = None
     for artifact_id, folder in state.taken.items():
         versions[versions_path(artifact_id)] = None if folder is None else TreeEntry(TREE_MODE, folder)
-    for (artifact_id, version), kept in state.kept.items():
+    for (artifact_id, version), kept in state.kept.items() if state._kept else ():
         tree = {
             "meta.json": blob_entry(kept.oid),
             "payload.json": blob_entry(kept.meta.payload),
@@ -204,6 +204,7 @@ class _Expected(NamedTuple):
     intents: dict[str, Intent]
 
 
+_NONE_EXPECTED = _Expected(None, {})
 _PLANNED = attrgetter("sequence", "action_id")
 _SEEN = 4_096  # how many are kept
 _UNSEEN: Any = object()
@@ -232,7 +233,15 @@ class StateSavepoint(NamedTuple):
 class State:
     """Artifacts, relations and intents of one branch: subtrees plus the changes on top."""
 
-    def __init__(self, objects: Staging, roots: Roots, next_sequence: int, indexes: Indexes) -> None:
+    def __init__(
+        self,
+        objects: Staging,
+        roots: Roots,
+        next_sequence: int,
+        indexes: Indexes,
+        seen: _Seen | None = None,
+        expected: _Expected | None = None,
+    ) -> None:
         self.objects = objects
         self.roots = roots
         self.next_sequence = next_sequence
@@ -244,18 +253,15 @@ class State:
         self.taken: dict[str, Oid | None] = {}  # folders of kept versions, from another branch
         self._forgotten: set[str] = set()
         self._reading: set[str] = set()  # of what has changed, all that may have read something
-        self._seen = _Seen(roots.meta, {})
-        self._linked = _Linked((), set())
-        self._expected = _Expected(None, {})
+        self._seen = seen or _Seen(roots.meta, {})
+        self._linked: _Linked | None = None
+        self._expected = expected or _NONE_EXPECTED
 
     def twin(self) -> State:
         """Return another state on the same subtrees, with objects of its own on top."""
         below = self.objects.ground  # fewer levels to ask
-        twin = State(Staging(below), self.roots, self.next_sequence, self.indexes)
-        if self._seen.meta == self.roots.meta:
-            twin._seen = self._seen
-        twin._expected = self._expected
-        return twin
+        seen = self._seen if self._seen.meta == self.roots.meta else None
+        return State(Staging(below), self.roots, self.next_sequence, self.indexes, seen, self._expected)
 
     # -- artifacts ---------------------------------------------------------------------------
 
@@ -311,7 +317,18 @@ class State:
 
     def put(self, artifact_id: str, type_id: str, payload: bytes, revision: str, origin: Origin) -> Meta:
         """Write a new version of an artifact, or create it."""
-        before = self.stored(artifact_id)
+        return self.put_after(self.stored(artifact_id), artifact_id, type_id, payload, revision, origin)
+
+    def put_after(
+        self,
+        before: Stored | None,
+        artifact_id: str,
+        type_id: str,
+        payload: bytes,
+        revision: str,
+        origin: Origin,
+    ) -> Meta:
+        """Write a version of an artifact after the live one, which `before` is."""
         oid = self.objects.put("blob", payload)
         meta = first(artifact_id, type_id, (oid, payload), revision, self.next_sequence, origin)
         self.next_sequence += 1
@@ -467,7 +484,9 @@ class State:
         """Add a relation; return whether it was new."""
         edges = self.outgoing(source)
         known = self._linked
-        if known.edges is not edges:  # looked through once for all links of one source in a row
+        if (
+            known is None or known.edges is not edges
+        ):  # looked through once for all links of one source in a row
             known = _Linked(edges, {(edge.relation, edge.target) for edge in edges})
         if (relation, target) in known.ends:
             return False
@@ -508,8 +527,12 @@ class State:
                 intent = Intent.decode(self.objects.read(oid).data)
                 stored[intent.action_id] = intent
             self._expected = _Expected(self.roots.outbox, stored)
-        known = {**self._expected.intents, **self.intents}
-        return sorted((intent for intent in known.values() if intent is not None), key=_PLANNED)
+        known: Mapping[str, Intent | None] = self._expected.intents
+        if self.intents:
+            known = {**known, **self.intents}
+        return (
+            sorted([intent for intent in known.values() if intent is not None], key=_PLANNED) if known else []
+        )
 
     def expect(self, intent: Intent) -> None:
         """Wait for a delivery."""
@@ -611,11 +634,11 @@ class State:
         artifacts, meta, versions = of_artifacts(self, self._forgotten)
         objects = self.objects
         self.roots = Roots(
-            artifacts=update(objects, roots.artifacts, artifacts),
-            relations=update(objects, roots.relations, of_relations(self)),
-            outbox=update(objects, roots.outbox, of_intents(self)),
-            meta=update(objects, roots.meta, meta),
-            versions=update(objects, roots.versions, versions),
+            artifacts=update(objects, roots.artifacts, artifacts) if artifacts else roots.artifacts,
+            relations=update(objects, roots.relations, of_relations(self)) if self.edges else roots.relations,
+            outbox=update(objects, roots.outbox, of_intents(self)) if self.intents else roots.outbox,
+            meta=update(objects, roots.meta, meta) if meta else roots.meta,
+            versions=update(objects, roots.versions, versions) if versions else roots.versions,
             held=roots.held,
             queue=roots.queue,
             thread=roots.thread,

@@ -14,7 +14,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from pathlib import PurePath
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 from weakref import ref
 
@@ -28,20 +28,22 @@ from .equality import Difference, children, difference
 from .ids import ByModel
 
 M = TypeVar("M", bound=BaseModel)
+Shape = Callable[[Any], Any]
+"""Makes what is stored of the dumped data of a model."""
 
 _SHOWN = 80
 _MAX_DEPTH = 32
-_holds_sets: ByModel[bool] = ByModel()
-_has_nan_text: ByModel[bool] = ByModel()
 
 
-def encode_payload(model: BaseModel) -> bytes:
+def encode_payload(model: BaseModel, shape: Shape | None = None) -> bytes:
     """Return the canonical bytes of a model; equal data gives equal bytes.
 
-    Raises `PayloadError`, naming class, field and reason, when the data cannot be written or would
-    not come back equal.
+    With `shape`, of what that makes of its dumped data, once that was found to be faithful. Raises
+    `PayloadError`, naming class, field and reason, when the data cannot be written or would not come back
+    equal.
     """
-    data = dump_payload(model)
+    dumped = _dumped(model)
+    data = _bytes_of(model, dumped)
     try:
         back = type(model).__pydantic_validator__.validate_json(data, by_alias=False, by_name=True)
     except ValidationError as error:
@@ -49,15 +51,19 @@ def encode_payload(model: BaseModel) -> bytes:
     found = difference(model, back)
     if found is not None:
         raise _not_equal(model, found)
-    return data
+    return data if shape is None else canonical.encode(shape(dumped))
 
 
-def dump_payload(model: BaseModel) -> bytes:
-    """Return the canonical bytes of a model without asking whether they would come back equal.
+def dump_payload(model: BaseModel, shape: Shape | None = None) -> bytes:
+    """Return what `encode_payload` does, without asking whether it would come back equal.
 
     Raises `PayloadError` when the data cannot be written.
     """
     dumped = _dumped(model)
+    return _bytes_of(model, dumped if shape is None else shape(dumped))
+
+
+def _bytes_of(model: BaseModel, dumped: Any) -> bytes:
     try:
         return canonical.encode(dumped)
     except (ValueError, TypeError) as error:
@@ -112,39 +118,41 @@ def dump(model: BaseModel) -> Any:
 
 def _dumped(model: BaseModel) -> Any:
     cls = type(model)
+    traits = _traits.get(ref(cls)) or _traits_of(cls)
     serializer = cls.__pydantic_serializer__
     try:
-        if _writes_nan_as_text(cls):  # which pydantic does in JSON alone
+        if traits.writes_nan_as_text:  # which pydantic does in JSON alone
             data = serializer.to_json(model, round_trip=True, by_alias=False, warnings=False)
             dumped = pydantic_core.from_json(data)
         else:
             dumped = serializer.to_python(model, mode="json", round_trip=True, by_alias=False, warnings=False)
     except Exception as error:  # serializers of users raise what they like
         raise _not_dumped(model, error) from error
-    return _ordered(model, dumped) if _may_hold_sets(cls) else dumped
+    return _ordered(model, dumped) if traits.may_hold_sets else dumped
 
 
 # --- what a schema says; sets in one order -------------------------------------------------------------
 
 
-def _may_hold_sets(cls: type[BaseModel]) -> bool:
-    return _schema_says(cls, _holds_sets, lambda schema: schema.get("type") in ("set", "frozenset"))
+class _Traits(NamedTuple):
+    """What the schema of a class says of how it is dumped."""
+
+    may_hold_sets: bool
+    writes_nan_as_text: bool
 
 
-def _writes_nan_as_text(cls: type[BaseModel]) -> bool:
-    return _schema_says(cls, _has_nan_text, lambda schema: schema.get("ser_json_inf_nan") == "strings")
+_traits: ByModel[_Traits] = ByModel()
 
 
-def _schema_says(
-    cls: type[BaseModel],
-    kept: ByModel[bool],
-    what: Callable[[Mapping[str, Any]], bool],
-) -> bool:
-    """Tell whether a part of the schema of a class fulfils `what`; the answer is kept."""
-    known = kept.get(ref(cls))
+def _traits_of(cls: type[BaseModel]) -> _Traits:
+    known = _traits.get(ref(cls))
     if known is None:
-        known = _mentions(cls.__pydantic_core_schema__, what, set())
-        kept.keep(cls, known)
+        schema = cls.__pydantic_core_schema__
+        known = _Traits(
+            _mentions(schema, lambda part: part.get("type") in ("set", "frozenset"), set()),
+            _mentions(schema, lambda part: part.get("ser_json_inf_nan") == "strings", set()),
+        )
+        _traits.keep(cls, known)
     return known
 
 
@@ -172,7 +180,7 @@ def _ordered(value: Any, dumped: Any) -> Any:
         return dumped
     while isinstance(value, BaseModel) and type(value).__pydantic_root_model__:
         value = value.root  # type: ignore[attr-defined]
-    if isinstance(value, BaseModel) and not _may_hold_sets(type(value)):
+    if isinstance(value, BaseModel) and not _traits_of(type(value)).may_hold_sets:
         return dumped
     if isinstance(dumped, list):
         parts = [item for _, item in children(value)]

@@ -53,6 +53,8 @@ def difference(written: Any, back: Any) -> Difference | None:
         return None if _digits(written) == _digits(back) else Difference((), written, back)
     if kind is list or kind is tuple:
         return _sequence(written, back)
+    if kind is dict:
+        return _mapping(written, back)
     if isinstance(written, BaseModel):
         return _model(written, back)
     if isinstance(written, (datetime, time)):
@@ -98,7 +100,7 @@ def _stored(model: BaseModel) -> dict[str, Any]:
 
 def _model(written: BaseModel, back: BaseModel) -> Difference | None:
     ours, theirs = written.__dict__, back.__dict__
-    for name in type(written).model_fields:
+    for name in type(written).__pydantic_fields__:  # `model_fields` is a call, which warns on an instance
         value, other = ours.get(name, MISSING), theirs.get(name, MISSING)
         if type(value) is type(other) and type(value) in _ATOMS:
             if value == other:

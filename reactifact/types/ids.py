@@ -272,6 +272,7 @@ def register(
         registry.by_model[model] = spec
         registry.by_name.update(dict.fromkeys(names, spec))
         registry.ids.clear()  # ids of generics contain those of their arguments
+        registry.revisions.clear()  # the registered one counts
     return model
 
 

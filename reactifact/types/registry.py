@@ -220,13 +220,12 @@ def revision_of(model: type[BaseModel]) -> str:
     The hash covers names, types and constraints of the stored fields, not titles, descriptions and
     aliases, so that a better docstring is not a new revision.
     """
-    registered = registered_revision(model)
-    if registered is not None:
-        return registered
-    known = registry.revisions.get(ref(model))
+    known = registry.revisions.get(ref(model))  # which a registration empties
     if known is None:
-        known = schema_digest(model)
-        registry.revisions.keep(model, known)
+        known = registered_revision(model)
+        if known is None:
+            known = schema_digest(model)
+            registry.revisions.keep(model, known)
     return known
 
 

@@ -36,6 +36,7 @@ from reactifact import (
     create_agent,
     produce,
 )
+from reactifact._store.ledger import Ledger
 
 pytestmark = [pytest.mark.anyio, pytest.mark.every_loop]
 
@@ -52,6 +53,28 @@ async def opened(place: Place, *names: str) -> Any:
     for name in names or ("o",):
         session.context.create(Order(item=f"item {name}"), id=name)
     return session
+
+
+@pytest.mark.parametrize("actions", [1, 3])
+async def test_what_others_delivered_is_looked_at_once_for_each_send(
+    place: Place, actions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+    hear = Ledger.hear
+
+    def counting(ledger: Ledger) -> Any:
+        nonlocal looks
+        looks += 1
+        return hear(ledger)
+
+    session = await opened(place, *(f"o{number}" for number in range(actions)))
+    outside = Outside()
+    runtime = Runtime(session.context, [notifier()], session=session, dispatcher=outside)
+    monkeypatch.setattr(Ledger, "hear", counting)
+    await runtime.arun()
+    assert len(outside.sent) == actions
+    is_local = session.context.line.database.backend.is_local
+    assert looks == (actions if is_local else actions + 1)  # what came while the drain began counts there
 
 
 def test_an_action_has_the_published_defaults() -> None:

@@ -384,6 +384,20 @@ def test_a_declared_revision_is_taken() -> None:
     assert types.revision_of(types.register(Model, type_id="types:revised", revision=7)) == "7"
 
 
+def test_a_revision_that_is_declared_later_counts_from_then_on() -> None:
+    class Late(BaseModel):
+        a: int
+
+    class Box(BaseModel, Generic[T]):
+        item: T
+
+    before = types.revision_of(Late), types.revision_of(Box[int])
+    assert before == (types.revision_of(Late), types.revision_of(Box[int]))
+    types.register(Late, type_id="types:late", revision=3)
+    types.register(Box, type_id="types:box", revision="two")
+    assert (types.revision_of(Late), types.revision_of(Box[int])) == ("3", "two") != before
+
+
 def test_a_model_without_json_schema_has_a_revision() -> None:
     class Odd(BaseModel):
         model_config = {"arbitrary_types_allowed": True}

@@ -119,6 +119,8 @@ def _refuse_name_in_the_way(view: RefView, name: str, changes: Mapping[str, Oid 
 class MemoryBackend:
     """An `ObjectBackend` over dictionaries; all refs of a write move or none."""
 
+    is_local = True
+
     def __init__(self) -> None:
         self._mutex = threading.Lock()
         self._objects: dict[Oid, GitObject] = {}
@@ -130,11 +132,6 @@ class MemoryBackend:
     def location(self) -> str:
         """The word `memory`."""
         return "memory"
-
-    @property
-    def is_local(self) -> bool:
-        """Always true."""
-        return True
 
     def read_many(self, oids: Iterable[Oid]) -> dict[Oid, GitObject]:
         """Return every object asked for. Raises `MissingObject` for the first that is absent."""
