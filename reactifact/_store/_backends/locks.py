@@ -13,10 +13,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import lru_cache
 from typing import Protocol, TypeVar
 
 from ...errors import LockLost, SessionBusy
-from .files import open_plain, read_plain, refuse_links, remove, write_all
+from .files import open_plain, os_errors, read_plain, refuse_links, remove, write_all
 
 # -- waiting for a lock in turn --
 
@@ -205,12 +206,14 @@ class FileLock:
             return
         self._released = True
         try:
-            if unlink and _is_still_at(self.descriptor, self.path):  # what another has there is theirs
+            if unlink:
                 # Where it may not be removed (any more) it stays: an unlocked file is not a lock, and an
                 # error from here would hide the one that made the holder give up.
-                with suppress(OSError):
+                try:
                     if _is_still_at(self.descriptor, self.path):  # else another's, or nobody's
                         remove(self.path)
+                except OSError:
+                    pass
         finally:
             _held.discard(self.descriptor)
             os.close(self.descriptor)
@@ -279,14 +282,16 @@ class LockFolder:
 
     def take(self, name: str, wait: float) -> FileLock:
         """Take the lock called `name` (free text). Raises `SessionBusy` naming the holder."""
-        digest = _digest(name)
-        path = f"{self._folder}/named-{digest}"
-        lock = wait_in_turn(
-            self.queue(name),
-            lambda: self._wait(path, 0.0, longest_pause=0.0),
-            wait,
-            longest_pause=_LONGEST_PAUSE,
-        )
+        path = f"{self._folder}/named-{_digest(name)}"
+        if wait <= 0:  # whoever has a ticket asks so when it is his turn
+            lock = self._wait(path, 0.0, longest_pause=0.0)
+        else:
+            lock = wait_in_turn(
+                self.queue(name),
+                lambda: self._wait(path, 0.0, longest_pause=0.0),
+                wait,
+                longest_pause=_LONGEST_PAUSE,
+            )
         if lock is None:
             raise SessionBusy(
                 f"lock {name!r} of {self._location} is held by {_holder(path)}; wait for it to finish, "
@@ -299,6 +304,13 @@ class LockFolder:
             lock.release(unlink=True)
             raise
         return lock
+
+    def held(self, name: str, wait: float) -> _Held:
+        """Take the lock called `name` for the length of a `with`, and its file away afterwards.
+
+        Raises `SessionBusy` naming the holder, `StoreError` when the system refuses.
+        """
+        return _Held(self, self._location, name, wait)
 
     def queue(self, name: str) -> FileQueue:
         """Return the queue of those who wait for the lock called `name`."""
@@ -327,23 +339,47 @@ class LockFolder:
     def _wait(self, path: str, wait: float, *, longest_pause: float) -> FileLock | None:
         """Wait for the lock at a path, making the folder where it is missing, also when taken away since."""
         if self._made:
-            with suppress(FileNotFoundError):
+            try:
+                if wait <= 0:
+                    return try_lock(path)
                 return wait_lock(path, wait, longest_pause=longest_pause)
+            except FileNotFoundError:
+                pass  # it was taken away
         refuse_links(os.path.dirname(self._folder), self._folder)
         os.makedirs(self._folder, exist_ok=True)
         self._made = True
         return wait_lock(path, wait, longest_pause=longest_pause)
 
 
+class _Held:
+    __slots__ = ("_folder", "_location", "_lock", "_name", "_wait")
+
+    def __init__(self, folder: LockFolder, location: str, name: str, wait: float) -> None:
+        self._folder = folder
+        self._location = location
+        self._name = name
+        self._wait = wait
+
+    def __enter__(self) -> FileLock:
+        with os_errors(self._location, "locking"):
+            self._lock = self._folder.take(self._name, self._wait)
+        return self._lock
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release(unlink=True)
+
+
+@lru_cache(maxsize=1024)
 def _digest(name: str) -> str:
     return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:40]
 
 
 def _is_still_at(descriptor: int, path: str) -> bool:
     try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+        ours, there = os.fstat(descriptor), os.stat(path)
     except FileNotFoundError:
         return False
+    return ours.st_ino == there.st_ino and ours.st_dev == there.st_dev
 
 
 def _describe_self(name: str) -> bytes:
@@ -354,7 +390,10 @@ def _describe_self(name: str) -> bytes:
         "thread": threading.current_thread().name,
         "since": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
-    return json.dumps(holder).encode()
+    return _AS_JSON(holder).encode()
+
+
+_AS_JSON = json.JSONEncoder().encode
 
 
 def _holder(path: str) -> str:

@@ -7,7 +7,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager
 from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -15,7 +15,7 @@ from urllib.parse import quote
 from ....errors import FormatTooNew, NotAStore, StoreBusy, StoreError
 from ...objects import MAX_OBJECT, GitObject, Oid
 from ...protocol import Durability, Pruned, RefUpdate
-from ..files import checked_path, disk_trouble, os_errors, refuse_links, way_out
+from ..files import checked_path, disk_trouble, refuse_links, way_out
 from ..kv import RefView, check_write, plan_refs, ref_questions
 from ..locks import FileLock, LockFolder, LockQueue
 from .backend import (
@@ -149,36 +149,54 @@ class SQLiteFile:
     @contextmanager
     def reading(self, doing: str = "reading from") -> Iterator[sqlite3.Connection]:
         """Lend a connection to read with; to tables without rows while there is no file."""
-        with self.errors(doing):
+        try:
             if self.is_there():
-                with self._lent() as connection:
+                connection, opened = self._take()
+                try:
+                    self._require_same_files(connection)
                     yield connection
+                except sqlite3.Error:
+                    self._end(connection)  # whatever it is in, the next user begins anew
+                    raise
+                finally:
+                    self._give_back(connection, opened)
                 return
             with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
                 for statement in self._kind.tables:
                     connection.execute(statement)
                 yield connection
+        except sqlite3.Error as error:
+            raise self._explained(error, doing) from error
 
-    @contextmanager
-    def writing(self, doing: str = "writing to") -> Iterator[sqlite3.Connection]:
+    def writing(self, doing: str = "writing to") -> AbstractContextManager[sqlite3.Connection]:
         """Lend a connection in a transaction that is committed at the end, or not at all."""
         self.require_writable()
         self.make()
-        with self._transaction(doing) as connection:
-            yield connection
+        return self._transaction(doing)
 
     @contextmanager
     def _transaction(self, doing: str) -> Iterator[sqlite3.Connection]:
-        with self.errors(doing), self._writer, self._lent() as connection:
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield connection
-                connection.execute("COMMIT")
-            except BaseException:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                raise
-            self._require_same_files(connection)  # else the commit went into a file that nobody will open
+        try:
+            with self._writer:
+                connection, opened = self._take()
+                try:
+                    self._require_same_files(connection)
+                    connection.execute("BEGIN IMMEDIATE")
+                    try:
+                        yield connection
+                        connection.execute("COMMIT")
+                    except BaseException:
+                        if connection.in_transaction:
+                            connection.execute("ROLLBACK")
+                        raise
+                    self._require_same_files(connection)  # else it went into a file that nobody will open
+                except sqlite3.Error:
+                    self._end(connection)  # whatever it is in, the next user begins anew
+                    raise
+                finally:
+                    self._give_back(connection, opened)
+        except sqlite3.Error as error:
+            raise self._explained(error, doing) from error
 
     def rewrite(self) -> None:
         """Write the file anew and empty its log, so that nothing is left of what was removed.
@@ -375,6 +393,8 @@ class SQLiteFile:
         SQLite goes on with the files that it has open, and what is written there is gone with them.
         """
         known = self._files.get(id(connection))
+        if known is not None and self._stands(known):
+            return
         has_log = known is not None or _is_logging(connection)  # from then on others leave the log there
         found = _Place(*(_identity(self.path + suffix) for suffix in ("", "-wal", "-shm")))
         if found.database is None or found.database != self._opened_file:
@@ -386,6 +406,18 @@ class SQLiteFile:
         for suffix, before, now in (("-wal", known.log, found.log), ("-shm", known.shared, found.shared)):
             if before != now:
                 raise self._replaced(self.location + suffix, now)
+
+    def _stands(self, known: _Place) -> bool:
+        """Tell whether the files of a place are those of the database, as they nearly always are."""
+        try:
+            file, log, shared = os.stat(self.path), os.stat(f"{self.path}-wal"), os.stat(f"{self.path}-shm")
+        except FileNotFoundError:
+            return False
+        return (
+            known.database == self._opened_file == (file.st_dev, file.st_ino)
+            and known.log == (log.st_dev, log.st_ino)
+            and known.shared == (shared.st_dev, shared.st_ino)
+        )
 
     def _replaced(self, name: str, found: tuple[int, int] | None) -> StoreError:
         what = "was removed" if found is None else "was replaced by another file"
@@ -484,9 +516,10 @@ def _code(error: sqlite3.Error) -> int:
 
 
 def _is_open(connection: sqlite3.Connection) -> bool:
-    with suppress(sqlite3.ProgrammingError):
+    try:
         return connection.total_changes >= 0
-    return False
+    except sqlite3.ProgrammingError:
+        return False
 
 
 # -- `SQLiteKVBackend`: objects, refs and values in the tables of one SQLite file --
@@ -594,20 +627,14 @@ class SQLiteKVBackend(SQLBackend):
         self._file.make()
         return self._locks.queue(name)
 
-    @contextmanager
-    def lock(self, name: str, *, wait: float = 0.0) -> Iterator[FileLock]:
+    def lock(self, name: str, *, wait: float = 0.0) -> AbstractContextManager[FileLock]:
         """Hold the named lock for the length of a `with`, against threads and processes.
 
         Raises `SessionBusy`, naming the holder, when it is not free within `wait` seconds.
         """
         self._file.require_writable()
         self._file.make()
-        with os_errors(self.location, "locking"):
-            lock = self._locks.take(name, wait)
-        try:
-            yield lock
-        finally:
-            lock.release(unlink=True)
+        return self._locks.held(name, wait)
 
     def close(self) -> None:
         """Close the connections. Closing twice is fine; a later use opens them again."""
@@ -652,7 +679,7 @@ class SQLiteKVBackend(SQLBackend):
         updates: Sequence[RefUpdate],
     ) -> None:
         asked = ref_questions(objects, updates)
-        around = {row[0] for row in _select(connection, _REFS, asked.parents)}
+        around = {row[0] for row in _select(connection, _REFS, asked.parents)} if asked.parents else set()
         for name in asked.created:
             around.update(
                 row[0] for row in connection.execute(_BENEATH, (f"{name}/", f"{name}0", len(updates) + 1))
@@ -663,7 +690,7 @@ class SQLiteKVBackend(SQLBackend):
                 name: ref_oid(name, held, self.location)
                 for name, held in _select(connection, _REFS, asked.names)
             },
-            known=_known(connection, asked.targets),
+            known=_known(connection, asked.targets) if asked.targets else set(),
             around=around,
         )
         for name, new in plan_refs(view, objects, updates).items():
