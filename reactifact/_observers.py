@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from .clock import Clock
@@ -36,19 +37,11 @@ class Observation(NamedTuple):
 _observation: ContextVar[Observation | None] = ContextVar("reactifact_observation", default=None)
 
 
-def observed(observation: Observation | None) -> during:
-    """Let some observers be told of what happens in a `with`, and no others; `None`: nobody."""
-    return during(_observation, observation)
+observed: Callable[[Observation | None], during] = partial(during, _observation)
+"""Lets some observers be told of what happens in a `with`, and no others; `None`: nobody."""
 
-
-def observation() -> Observation | None:
-    """Return who observes the present code."""
-    return _observation.get()
-
-
-def is_observed() -> bool:
-    """Tell, for next to nothing, whether anybody is told of what the present code does."""
-    return _observation.get() is not None
+observation: Callable[[], Observation | None] = _observation.get
+"""Returns who observes the present code."""
 
 
 def emit(kind: type[LifecycleEvent], **fields: Any) -> None:

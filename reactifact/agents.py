@@ -109,7 +109,7 @@ class Agent:
         if scope is not None and scope.context is context and scope.effects is not None:
             return Patch().merge(self._patch(await self.run(event, context)), scope.effects.to_patch())
         effects = Effects(context)
-        with entered(Scope(context, context.working, effects, Memos())):
+        with entered(Scope(context, context.working, effects, Memos)):
             returned = await self.run(event, context)
         return Patch().merge(self._patch(returned), effects.to_patch())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar, Token
 from types import MappingProxyType
 from typing import Any
@@ -14,9 +14,8 @@ _EMPTY: Mapping[str, Any] = MappingProxyType({})
 _request: ContextVar[Mapping[str, Any]] = ContextVar("reactifact_request", default=_EMPTY)
 
 
-def current_request() -> Mapping[str, Any]:
-    """Return what `arun(request=)` was given; an empty mapping outside of a turn."""
-    return _request.get()
+current_request: Callable[[], Mapping[str, Any]] = _request.get
+"""Returns what `arun(request=)` was given; an empty mapping outside of a turn."""
 
 
 def set_request(request: Mapping[str, Any] | None) -> Token[Mapping[str, Any]]:

@@ -19,7 +19,7 @@ import anyio
 from ._context.push import StoreLock, require_current, run_lock
 from ._context.rebase import take_in
 from ._context.working_copy import current_scope
-from ._observers import Observation, Observer, emit, is_observed, observed
+from ._observers import Observation, Observer, emit, observation, observed
 from ._runtime import config, turn
 from ._runtime.config import RunCancelled, RunInfo, Wiring, active_runs, cancel_run
 from ._runtime.tasks import Background, within
@@ -247,7 +247,7 @@ class Runtime(Wiring):
         await self._refuse_a_second_turn()
         self.context.require_open()
         clock = self.context.resources.clock
-        token = set_request(request)
+        token = None if request is None else set_request(request)
         session_id = "" if self.session is None else self.session.session_id
         info = config.RunInfo(os.urandom(16).hex(), session_id, clock.now(), current_request(), id(self))
         current = self._turn = turn.Turn(self, info, limits, clock.monotonic())
@@ -262,12 +262,13 @@ class Runtime(Wiring):
                     raise
                 try:
                     with metered(self.context.resources, current.tracker, limits.budget):
-                        await (_told(current, body) if is_observed() else body(current))
+                        await (_told(current, body) if observation() is not None else body(current))
                 finally:
                     await self._give_back_run_lock(lock)
         finally:
             config.leave(info)
-            reset_request(token)
+            if token is not None:
+                reset_request(token)
             self.last_stats = current.stats()
             self._turn = None
             current.end()
@@ -344,9 +345,15 @@ class Runtime(Wiring):
     async def _run_bounded(self, current: turn.Turn, body: Callable[[], Awaitable[None]]) -> None:
         """Run a body under the turn's deadline and `cancel_run`. A turn that is cut is saved."""
         info = current.info
-        clock = self.context.resources.clock
         try:
-            expired = await within(clock, current.limits.max_seconds, body, info.scope)
+            budget = current.limits.budget
+            if budget is None or budget.max_seconds is None:
+                expired = False
+                with info.scope:
+                    await body()
+            else:
+                clock = self.context.resources.clock
+                expired = await within(clock, budget.max_seconds, body, info.scope)
         except (Exception, GeneratorExit):  # the turn has saved what counts; a closed coroutine cannot wait
             raise
         except BaseException as cut:  # cancelled from outside, or the process is to end

@@ -70,7 +70,10 @@ def prepare(operations: Iterable[Operation], working: WorkingCopy) -> list[Prepa
 
 
 def _written(operation: Operation, artifact_id: str, data: BaseModel, working: WorkingCopy) -> Prepared:
-    return Prepared(operation, artifact_id, over_stored(encode(data), working.state, artifact_id))
+    encoded = encode(data)
+    if working.state.stored(artifact_id) is not None:
+        encoded = over_stored(encoded, working.state, artifact_id)
+    return Prepared(operation, artifact_id, encoded)
 
 
 def apply(prepared: Iterable[Prepared], working: WorkingCopy, origin: Origin) -> list[Write]:

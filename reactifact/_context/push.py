@@ -33,13 +33,14 @@ async def publish(context: Context) -> None:
     """
     context.require_open()
     commits = context.commits
-    if not (context.is_publishing or commits.is_remote) and commits.is_written:
+    is_free = not (context.is_publishing or commits.is_remote)
+    if is_free and commits.is_written:
         return
     async with at_once(context.publish_lock, shield=True):  # nothing inside can be cancelled
         if commits.is_remote:
             with CancelScope(shield=True):
                 await look_ahead(commits)
-        if commits.is_written:
+        if not is_free and commits.is_written:
             return
         commits.note_queue()
         line = commits.line

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -210,23 +209,9 @@ class Queue:
         late = [entry.event for entry in self._entries.values() if entry.order >= order]
         self.remove(late)
 
-    @contextmanager
-    def whole(self) -> Iterator[None]:
-        """Make all changes inside the block, or none where it raises."""
-        self._undo = []
-        try:
-            yield
-        except BaseException:
-            changes, self._undo = self._undo, None
-            for entry, was_added in reversed(changes):
-                if was_added:
-                    self._drop(entry)
-                else:
-                    self._add(entry)
-                    self._is_sorted = False
-            raise
-        finally:
-            self._undo = None
+    def whole(self) -> _Whole:
+        """Make all changes inside a `with`, or none where it raises."""
+        return _Whole(self)
 
     # -- storing ---------------------------------------------------------------------------------
 
@@ -343,6 +328,28 @@ class Queue:
             self._entries[id(entry.event)] = self._stored[path] = entry
         self._is_sorted = False
         self._sort()
+
+
+class _Whole:
+    """All changes of a queue in a `with`, or none of them."""
+
+    __slots__ = ("_queue",)
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+
+    def __enter__(self) -> None:
+        self._queue._undo = []
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        queue = self._queue
+        changes, queue._undo = queue._undo, None
+        for entry, was_added in reversed(changes or []) if kind is not None else ():
+            if was_added:
+                queue._drop(entry)
+            else:
+                queue._add(entry)
+                queue._is_sorted = False
 
 
 def _event(waiting: Waiting, oid: Oid) -> Event:

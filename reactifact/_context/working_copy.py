@@ -52,14 +52,28 @@ from .queue import Queue
 class Scope:
     """One execution: the context it belongs to and its own view of it."""
 
-    def __init__(self, context: object, working: WorkingCopy, effects: Any = None, memos: Any = None) -> None:
+    def __init__(
+        self,
+        context: object,
+        working: WorkingCopy,
+        effects: Any = None,
+        memos: Callable[[], Any] | None = None,
+    ) -> None:
         self.context = context
         self.working = working
         self.effects = effects
-        self.memos = memos
+        self._make_memos = memos
+        self._memos: Any = None
         self.asker: Any = None  # the agent that runs, as the queue knows it, and its event
         self.questions = 0  # how many `call.ask` has come by
         self.calls: list[dict[str, str]] = []  # what was asked of models, for the record of the commit
+
+    @property
+    def memos(self) -> Any:
+        """What `call.memo` keeps, `None` where it keeps nothing; made when it is first asked for."""
+        if self._memos is None and self._make_memos is not None:
+            self._memos = self._make_memos()
+        return self._memos
 
 
 _scope: ContextVar[Scope | None] = ContextVar("reactifact_scope", default=None)

@@ -21,7 +21,7 @@ from .._context.context import Context
 from .._context.preload import look_ahead
 from .._context.push import StoreLock, drain_lock, publish_ledger
 from .._context.working_copy import WorkingCopy
-from .._observers import emit, is_observed, observation, observed
+from .._observers import emit, observation, observed
 from .._store._history.fetched import fetched_news, join_fetched
 from .._store._history.lease import lease_end, require_running
 from .._store.branch import Branch
@@ -320,7 +320,7 @@ class _Drainer:
         self.done.tried += 1
         clock = self._clock
         begun = clock.monotonic()
-        if is_observed():
+        if observation() is not None:
             from ..streaming import DeliveryStarted
 
             emit(DeliveryStarted, **self._told(action), attempts=action.data.attempts)
@@ -364,7 +364,7 @@ class _Drainer:
         error: str,
     ) -> None:
         """Tell observers how a send ended."""
-        if is_observed() and recorded is not None:
+        if observation() is not None and recorded is not None:
             from ..streaming import ActionDelivered
 
             emit(

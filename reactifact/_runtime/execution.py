@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count
 
 from anyio import CancelScope
@@ -18,7 +19,7 @@ from .._context.context import Context
 from .._context.preload import look_ahead
 from .._context.working_copy import Scope, WorkingCopy, entered
 from .._memo import Memos
-from .._observers import emit, is_observed
+from .._observers import emit, observation
 from ..agents import Agent
 from ..effects import Effects
 from ..errors import told
@@ -163,7 +164,7 @@ async def execute(
     effects = Effects(context)
     clock = context.resources.clock
     started = clock.monotonic()
-    scope = Scope(context, view, effects, remember(work, view))
+    scope = Scope(context, view, effects, partial(remember, work, view))
     scope.asker = (work.asker or work.name, work.event)
     try:
         with entered(scope), bind(agent=work.agent.name, generation=generation):
@@ -191,7 +192,7 @@ _numbers = count(1)
 
 def _begin(work: Work) -> int:
     """Tell observers that an execution begins; return its number, 0 where nobody observes."""
-    if not is_observed():
+    if observation() is None:
         return 0
     from ..streaming import ExecutionStarted
 

@@ -22,7 +22,7 @@ from .._context.apply import HeldKey, HeldResult, Prepared, apply, held_key, ref
 from .._context.context import Context
 from .._context.queue import QueueEntry
 from .._context.working_copy import WorkingCopy
-from .._observers import emit, is_observed
+from .._observers import emit, observation
 from .._store import canonical
 from .._store.branch import new_change_id
 from .._store.commits import CommitRecord
@@ -423,7 +423,7 @@ def commit_all(context: Context, combined: Sequence[Combined], labels: Labels) -
 
 def tell(combined: Sequence[Combined], version: int) -> None:
     """Tell observers of the commits just made, the last of which made `version`, and of questions in them."""
-    if not is_observed():
+    if observation() is None:
         return
     from ..streaming import CommitMade, QuestionAsked
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from .._context.apply import type_trees
 from .._context.context import Context
 from .._context.working_copy import WorkingCopy
 from .._store.migrations import current_tree
@@ -21,6 +20,7 @@ from ..interrupt import TypedQuestion
 from ..types.ids import type_id_of
 
 _TYPE = type_id_of(TypedQuestion)
+_FOLDER = (encode_name(_TYPE),)  # below `artifacts/`
 
 
 def resumed_by(view: WorkingCopy, event: Event) -> tuple[str, Event] | None:
@@ -38,7 +38,7 @@ def resumed_by(view: WorkingCopy, event: Event) -> tuple[str, Event] | None:
 
 def holds_questions(objects: Objects, commit: Oid) -> bool:
     """Tell whether the state of a commit has any question that may have a deadline."""
-    return subtree(objects, current_tree(objects, commit), ("artifacts", encode_name(_TYPE))) is not None
+    return subtree(objects, current_tree(objects, commit), ("artifacts", *_FOLDER)) is not None
 
 
 class Deadlines:
@@ -57,6 +57,8 @@ class Deadlines:
         context.commits.commit_direct()  # an answer may be among them
         working, now = context.commits.working, context.resources.clock.now()
         self._look(working)
+        if not self._known:
+            return
         over = sorted((until, key) for key, (_, until) in self._known.items() if until and until <= now)
         for _, question_id in over:
             stored = working.state.stored(question_id)
@@ -75,7 +77,9 @@ class Deadlines:
         return min((until for _, until in self._known.values() if until is not None), default=None)
 
     def _look(self, working: WorkingCopy) -> None:
-        tree = type_trees(working, [_TYPE])[_TYPE]
+        state = working.state
+        entry = state.objects.find(state.roots.artifacts, _FOLDER)
+        tree = None if entry is None else entry.oid
         if tree == self._tree:
             return
         known, self._known = self._known, {}

@@ -16,7 +16,7 @@ from .._context import delivery
 from .._context.context import Context
 from .._context.preload import look_ahead
 from .._context.push import ensure_attached, publish
-from .._observers import emit, is_observed
+from .._observers import emit, observation
 from ..budget import Budget, BudgetTracker, RunOutcome, RunStats
 from ..errors import told
 from ..interrupt import PendingAction
@@ -150,6 +150,8 @@ class Turn:
         """Return why no further generation may start, or `None`."""
         if self.stopping:
             return RunOutcome.STOPPED
+        if self.limits.budget is None and self.context.resources.quota is None:
+            return None
         if self.limits.max_runs is not None and self.runs >= self.limits.max_runs and self._owes_runs():
             return RunOutcome.BUDGET_RUNS_EXCEEDED
         if self._is_quota_used_up() and self._owes_runs():
@@ -175,8 +177,10 @@ class Turn:
 
     def _holds_back(self) -> bool:
         """Whether actions wait that the quota of the resources does not let out."""
-        quota, clock = self.context.resources.quota, self.context.resources.clock
-        is_used_up = quota is not None and quota.exceeded(clock, "sends") is not None
+        quota = self.context.resources.quota
+        if quota is None:
+            return False
+        is_used_up = quota.exceeded(self.context.resources.clock, "sends") is not None
         return is_used_up and self._delivers_now and may_deliver(self.wiring)
 
     @property
@@ -193,7 +197,7 @@ class Turn:
         wiring.deadlines.expire(context)
         planned = generation.plan(context, wiring.roster, self.known)
         self.known = None
-        if not planned.work or not is_observed():
+        if not planned.work or observation() is None:
             return await self._run_generation(planned)
         from ..streaming import GenerationFailed, GenerationFinished, GenerationStarted
 
@@ -249,6 +253,8 @@ class Turn:
 
     def _may_start(self) -> bool:
         """Whether the budget lets one more execution start."""
+        if self.limits.budget is None and self.context.resources.quota is None:
+            return True
         limit = self.limits.max_runs
         if limit is not None and self.runs + self._running.executed >= limit:
             return False

@@ -251,6 +251,7 @@ class Branch:
         versioned, version, head = record.context_version is not None, self.version, self.head
         before = [self._parent(oid) for oid in parents]
         missing = self._missing_in(before)
+        compactions = [one.compactions for one in before]
         roots = self.state.flush()  # what reads may fail, and the fork is still to be told then
         record = CommitRecord(
             change=record.change,
@@ -281,7 +282,7 @@ class Branch:
             fork=self.fork,
             is_session=self.is_session,
             baseline=self.baseline,
-            compactions=joined_compactions([one.compactions for one in before]),
+            compactions=joined_compactions(compactions) if any(compactions) else [],
             details=record.details if details is None else details,
         )
         self.fork = None

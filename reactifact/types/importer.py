@@ -32,7 +32,16 @@ _ALWAYS = (
     "uuid",
 )
 
-_allowed: tuple[str, ...] | None = None
+
+class _Limit:
+    """What `limit_imports` allows, `None` for everything."""
+
+    packages: tuple[str, ...] | None = None
+
+
+limit = _Limit()
+"""The limit that holds for the process."""
+
 _may_import: ContextVar[bool] = ContextVar("reactifact_may_import", default=True)
 
 
@@ -60,7 +69,6 @@ def limit_imports(packages: Iterable[str] | None) -> tuple[str, ...] | None:
     Importing `shop.models` imports `shop` first, as Python does. Raises `TypeError` for one text in
     place of a list, `ValueError` for what is not a name of a package.
     """
-    global _allowed
     if isinstance(packages, str):
         raise TypeError(
             f"limit_imports({packages!r}) is one text; pass a list: limit_imports([{packages!r}])"
@@ -72,7 +80,7 @@ def limit_imports(packages: Iterable[str] | None) -> tuple[str, ...] | None:
             raise ValueError(
                 f"{name!r} is not a name of a package: give names such as 'shop' or 'shop.models'"
             )
-    before, _allowed = _allowed, wanted
+    before, limit.packages = limit.packages, wanted
     return before
 
 
@@ -89,15 +97,11 @@ def importing_nothing() -> Iterator[None]:
         _may_import.reset(token)
 
 
-def allowed_packages() -> tuple[str, ...] | None:
-    """Return what `limit_imports` allows, `None` for everything."""
-    return _allowed
-
-
 def is_allowed(module: str) -> bool:
     """Tell whether the names of stored types may lead into a module."""
-    return _allowed is None or any(
-        module == package or module.startswith(f"{package}.") for package in (*_allowed, *_ALWAYS)
+    allowed = limit.packages
+    return allowed is None or any(
+        module == package or module.startswith(f"{package}.") for package in (*allowed, *_ALWAYS)
     )
 
 
@@ -119,7 +123,7 @@ def find_object(name: str) -> Any:
     if refused and refused == len(candidates):
         # classes are written in capitals: `acme.models.Order.Line` is a class of `acme.models`
         modules = [module for module, _ in candidates if not module.rpartition(".")[2][:1].isupper()]
-        raise ImportRefused((modules or [candidates[-1][0]])[0], _allowed or ())
+        raise ImportRefused((modules or [candidates[-1][0]])[0], limit.packages or ())
     return None
 
 

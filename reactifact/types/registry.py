@@ -41,10 +41,10 @@ from .ids import (
 )
 from .importer import (
     ImportRefused,
-    allowed_packages,
     find_object,
     has_file,
     is_allowed,
+    limit,
     limit_imports,
     loaded_object,
 )
@@ -160,12 +160,12 @@ class _Place(NamedTuple):
     def of(cls, type_id: str, model: type[BaseModel]) -> _Place:
         """Return the place of a model that was just found; of a nested one or a generic it never holds."""
         module, _, name = type_id.rpartition(".")
-        return cls(module, name, model, allowed_packages())
+        return cls(module, name, model, limit.packages)
 
     def holds(self) -> bool:
         """Whether nothing has changed: a reload or a cell puts another class there."""
         found = getattr(sys.modules.get(self.module), self.name, None)
-        return found is self.model and self.allowed is allowed_packages()
+        return found is self.model and self.allowed is limit.packages
 
 
 _places: dict[str, _Place] = {}
