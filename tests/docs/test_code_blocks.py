@@ -17,6 +17,7 @@ from pathlib import Path
 from types import CodeType, SimpleNamespace
 from typing import Annotated, Any, ClassVar, TypedDict
 
+import forked
 import httpx
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
@@ -180,15 +181,7 @@ def run_program(folder: Path, text: str) -> str:
     path = folder / "program.py"
     path.write_text(text, encoding="utf-8")
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, str(path)],
-        env=environment,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    done = forked.run(path, env=environment, cwd=folder)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

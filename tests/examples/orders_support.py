@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import mailbox
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -15,6 +14,7 @@ from email.policy import default as default_policy
 from pathlib import Path
 from typing import Any, cast
 
+import forked
 from click.testing import CliRunner, Result
 
 from examples.orders.main import main
@@ -60,14 +60,12 @@ def run(orders: Path, store: Path, *more: str) -> Result:
     return result
 
 
-def start(orders: Path, store: Path, *more: str, **options: Any) -> subprocess.Popen[bytes]:
+def start(orders: Path, store: Path, *more: str, **options: Any) -> forked.Process:
     """Start the example as a process of its own."""
-    command = [sys.executable, "-m", "examples.orders.main", *arguments(orders, store, *more)]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
-    return subprocess.Popen(command, cwd=ROOT, **pipes)
+    return forked.start("-m", "examples.orders.main", *arguments(orders, store, *more), cwd=ROOT, **options)
 
 
-def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes], seconds: float = 60) -> None:
+def wait_for(condition: Callable[[], bool], process: forked.Process, seconds: float = 60) -> None:
     """Wait until something is true of what a process does; at once when the process has ended."""
     deadline = time.monotonic() + seconds
     while not condition() and process.poll() is None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
+import forked
 import pytest
 
 ROOT = Path(__file__).parents[2]
 
 
 def run(module: str) -> list[str]:
-    command = [sys.executable, "-m", f"examples.{module}"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=240)
+    done = forked.run("-m", f"examples.{module}", cwd=ROOT)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import forked
 import httpx
 import pytest
 from chromium import browser, program
@@ -81,10 +80,11 @@ def free_port() -> int:
         return port
 
 
-def serve(store: Path, port: int) -> subprocess.Popen[bytes]:
+def serve(store: Path, port: int) -> forked.Process:
     """Start the example as a process of its own; it answers when this returns."""
-    command = [sys.executable, "-m", "examples.approvals.main", "--store", str(store), "--port", str(port)]
-    process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    null = subprocess.DEVNULL
+    arguments = ("-m", "examples.approvals.main", "--store", store, "--port", port)
+    process = forked.start(*arguments, cwd=ROOT, stdin=null, stdout=null, stderr=null)
     deadline = time.monotonic() + 120
     while True:
         assert process.poll() is None

@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 from pathlib import Path
 
+import forked
 import pytest
 
 ROOT = Path(__file__).parents[2]
 
 
 def run(*arguments: str, module: str = "examples.audit.main") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", module, *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return forked.run("-m", module, *arguments, cwd=ROOT)
 
 
 @pytest.fixture(scope="module")

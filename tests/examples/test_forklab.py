@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
+
+import forked
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,8 +34,7 @@ the teapot's price is bold's, on goal:bold
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "examples.forklab.main", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return forked.run("-m", "examples.forklab.main", *arguments, cwd=ROOT)
 
 
 def git(path: Path, *arguments: str) -> str:

@@ -131,9 +131,9 @@ def test_interrupted_in_the_middle_it_goes_on_where_it_was(tmp_path: Path) -> No
     process.send_signal(signal.SIGINT)
     stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 130, stderr
-    assert stderr.decode() == "interrupted: run the same command again to go on\n"
+    assert stderr == "interrupted: run the same command again to go on\n"
     assert 15 <= count_mails(store) < 60
-    found = re.search(r"mailbox +(\d+) mails", stdout.decode())
+    found = re.search(r"mailbox +(\d+) mails", stdout)
     assert found is not None
     assert int(found[1]) == count_mails(store)
     again = run(orders, store)
@@ -149,7 +149,9 @@ def test_a_second_run_at_the_same_time_is_refused_and_harms_nothing(tmp_path: Pa
     orders, store = write_orders(tmp_path / "o.csv", [row(n) for n in range(60)]), tmp_path / "s.git"
     process = start(orders, store)
     wait_for(lambda: count_mails(store) >= 1, process)
+    process.send_signal(signal.SIGSTOP)  # it is in the middle for as long as the second lasts
     second = run(orders, store)
+    process.send_signal(signal.SIGCONT)
     _, stderr = process.communicate(timeout=60)
     assert second.exit_code == 3
     assert second.stderr.startswith("error: lock 'run orders/main'")

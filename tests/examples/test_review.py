@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
+
+import forked
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_a_correction_pushed_with_git_is_what_goes_out(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "examples.review.main", str(tmp_path / "office")],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = forked.run("-m", "examples.review.main", tmp_path / "office", cwd=ROOT)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0] == "the agents plan to pay back 14.00"

@@ -76,7 +76,7 @@ def with_jobs(count: int) -> tuple[Context, JumpingClock]:
     return context, clock
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.full)])
 async def test_a_thousand_produces_are_committed_in_plan_order_whatever_finishes_first(seed: int) -> None:
     context, clock = with_jobs(1000)
     chance = random.Random(seed)

@@ -25,7 +25,7 @@ from reactifact.checkpoints import InMemoryKVBackend
 from reactifact.errors import StoreError
 from reactifact.testing import FaultyBackend
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_loop]
+pytestmark = pytest.mark.anyio
 
 NAMES = ("one", "two", "three")
 

@@ -98,12 +98,18 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
+OTHER_PLUGINS = ("cacheprovider", "hypothesispytest", "langsmith_plugin", "xdist", "timeout")
+"""What is installed and not looked at here; some take a second to import."""
+
+
 def run_pytest(folder: Path, *arguments: str) -> tuple[int, str]:
     path = os.pathsep.join([str(ROOT), str(folder.parent / "site")])
+    others = [option for plugin in OTHER_PLUGINS for option in ("-p", f"no:{plugin}")]
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments],
+        [sys.executable, "-m", "pytest", *others, *arguments],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
+        env=environment,
         capture_output=True,
         text=True,
         check=False,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
@@ -125,8 +124,7 @@ async def test_a_thread_is_a_session(tmp_path: Path) -> None:
 
 
 def test_the_example_prints_what_it_shows() -> None:
-    command = [sys.executable, "-m", "examples.langgraph_thread.main"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    done = forked.run("-m", "examples.langgraph_thread.main", cwd=ROOT)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0] == "asked: Book Lyon?"
