@@ -23,21 +23,18 @@ from ..types.importer import importing_nothing
 from ._shared.naming import STORE_VARIABLE, Verbs
 from ._verbs.edits import compact, delete, fork, init, merge, redo, revert, tag, undo
 from ._verbs.erase import erase
-from ._verbs.fsck import fsck
 from ._verbs.history import bisect, blame, history
-from ._verbs.run import run
 from .audit import audit, verify
 from .branch import branch
-from .by_hand import git_merge, git_setup, git_text, hooks, reject
 from .common import say_error, to_stderr
 from .diagrams import context, graph
 from .log import diff, log
 from .questions import answer, questions
-from .relay import relay, retry
-from .replay import replay
+from .relay import relay, retry, run
+from .replay import fsck, replay
 from .sessions import outbox, sessions
 from .show import show
-from .sync import sync
+from .sync import git_merge, git_setup, git_text, hooks, reject, sync
 from .transfer import bundle, export, import_, prune
 from .ui import ui
 

@@ -12,7 +12,7 @@ from ..audit.html import report_to_html
 from ..audit.report import report_from_json, report_of, report_to_json, report_to_markdown
 from ..errors import ReactifactError, UnknownRevision
 from ..replay.state import view_of
-from ._shared.completion import complete_artifact, complete_rev
+from ._shared.naming import complete_artifact, complete_rev
 from ._shared.terminal import progress
 from .common import (
     backend_option,

@@ -21,7 +21,7 @@ from .._store.object_db import Database
 from ..branching import BranchStore
 from ..errors import ReactifactError, StoreError
 from ..threads import in_thread
-from ._shared.completion import complete_session
+from ._shared.naming import complete_session
 from .common import (
     backend_option,
     find_models,

@@ -6,8 +6,7 @@ import click
 
 from ..errors import ReactifactError
 from ..viz import BLUEPRINT, blueprint, state_to_mermaid
-from ._shared.completion import complete_rev
-from ._shared.naming import named
+from ._shared.naming import complete_rev, named
 from .common import (
     backend_option,
     branch_options,

@@ -32,8 +32,7 @@ from .._store.names import branch_ref, plain, plain_lines
 from .._store.object_db import Database
 from .._store.objects import Oid
 from ..errors import UnknownRevision
-from ._shared.completion import complete_artifact, complete_rev
-from ._shared.naming import named
+from ._shared.naming import complete_artifact, complete_rev, named
 from ._shared.terminal import Graph, Moment, cut, line_of, local, paged, width
 from .common import (
     Cell,

@@ -1,23 +1,27 @@
-"""`reactifact replay`: what a session was at any version, its hashes, and a check of its whole history."""
+"""`reactifact replay` and `fsck`: what a session was at a version, its hashes, checks of whole histories."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
+import anyio
 import click
 
+from .._store._history.revset import find_head
 from .._store.commits import state_hash
 from .._store.names import plain
 from .._store.object_db import Database
 from ..errors import ReactifactError, UnknownRevision
 from ..replay import llm
+from ..replay.fsck import check_store, repair
 from ..replay.hashes import View, state_digest
 from ..replay.history import HistoryReport, verify_history
 from ..replay.llm import bundled_recording, bundled_versions
 from ..replay.state import summary_of, view_of
 from ..viz import state_to_mermaid
-from ._shared.completion import complete_rev
+from ._shared.naming import complete_rev
 from ._shared.terminal import progress
 from .common import (
     backend_option,
@@ -30,6 +34,8 @@ from .common import (
     models_option,
     print_json,
     say_error,
+    short,
+    store_argument,
     stored_at,
     to_stderr,
     warn_of_folding,
@@ -192,3 +198,61 @@ def _print_enclosed(database: Database) -> None:
     calls = bundled_recording(database)
     if calls is not None:
         line(f"recorded model calls: {len(llm.parse(calls, 'bundle'))}")
+
+
+# -- `reactifact fsck`: every session of a store checked, and bookkeeping made anew from payloads --
+
+
+@click.command(short_help="Check every session; --repair makes bookkeeping anew.")
+@store_argument
+@branch_options
+@click.option("--repair", "is_repair", is_flag=True, help="Make the bookkeeping of a branch anew.")
+@backend_option
+@models_option
+@json_option
+@click.pass_context
+def fsck(
+    click_context: click.Context,
+    store: str,
+    session: str | None,
+    branch: str | None,
+    is_repair: bool,
+    backend: str,
+    models: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Check objects, records, bookkeeping against payloads, outbox and ledger of all sessions, or of one.
+
+    It names the first fault of each session. With --repair, the branch (--branch, default: main) of --session
+    gets a commit on top that derives all bookkeeping from its payloads; nothing is rewritten. Exit code 1
+    where a fault is found, or left.
+
+    \b
+    --json: {what, sessions: [{session, commits, objects, commit, subject, fault}]}
+            with --repair: {what, session, branch, before, after, onto}
+    """
+    if is_repair and session is None:
+        raise click.UsageError("--repair mends one branch: name its session with --session")
+    find_models(models)
+    with stored_at(store, backend, read_only=not is_repair) as database:
+        if is_repair:
+            assert session is not None
+            head = find_head(database, session, branch)
+            done = anyio.run(repair, database, head.session, head.branch)
+            document: dict[str, Any] = asdict(done)
+            said = [f"{head.name}: bookkeeping made anew, {short(done.before)} -> {short(done.after)}"]
+            is_faulty = False
+        else:
+            with progress("checking", "commits") as told:
+                chosen = None if session is None else [session]
+                reports = check_store(database, chosen, progress=told)
+            document = {"sessions": [asdict(report) for report in reports]}
+            said = [f"{report}" for report in reports]
+            is_faulty = not all(report.ok for report in reports)
+    if as_json:
+        print_json(document)
+    else:
+        for text in said:
+            line(plain(text))
+    if is_faulty:
+        click_context.exit(MISMATCH)

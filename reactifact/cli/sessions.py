@@ -30,7 +30,7 @@ from .._store.object_db import Database, Objects
 from .._store.objects import Oid
 from ..errors import UnknownRevision
 from ..outbox import ActionStatus, OutboxStatus, status_of, waiting_actions
-from ._shared.completion import complete_rev
+from ._shared.naming import complete_rev
 from .common import (
     Cell,
     chosen_head,

@@ -18,8 +18,7 @@ from .._store.names import plain
 from .._store.object_db import Database
 from ..errors import UnknownRevision
 from ..outbox import delivery_of
-from ._shared.completion import complete_artifact, complete_either
-from ._shared.naming import named
+from ._shared.naming import complete_artifact, complete_either, named
 from ._shared.terminal import paged
 from .common import (
     Cell,

@@ -13,7 +13,7 @@ from .._store.protocol import Pruned
 from ..errors import ReactifactError, StoreError
 from ..replay.state import bundle_session
 from ..transfer import Moved, export_store, import_store
-from ._shared.completion import complete_session
+from ._shared.naming import complete_session
 from ._shared.terminal import Progress, progress
 from .common import (
     backend_option,

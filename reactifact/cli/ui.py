@@ -42,9 +42,8 @@ def ui(
     follow a run while it goes on. Needs the extra `ui`.
     """
     try:
-        from ..ui.app import Token, application
+        from ..ui.app import Token, application, listening, run
         from ..ui.guard import LOCAL_HOSTS
-        from ..ui.serve import listening, run
     except ModuleNotFoundError as error:
         absent = str(error.name).partition(".")[0]
         raise MissingExtra(

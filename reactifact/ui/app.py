@@ -1,4 +1,4 @@
-"""The application: addresses, the pages behind them, and what an error looks like.
+"""The application: addresses, the pages behind them, what they may write, what an error looks like.
 
 A page is made in a worker thread, from the store alone: no module that a store names is imported.
 """
@@ -6,19 +6,26 @@ A page is made in a worker thread, from the store alone: no module that a store 
 from __future__ import annotations
 
 import hashlib
+import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from importlib.resources import files
+from typing import Any
 from urllib.parse import parse_qs, parse_qsl, urlencode
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from .._context import rebase
+from .._context.context import Context
+from .._context.push import publish_ledger
 from .._html.document import style
 from .._html.elements import Html, el, lines
+from .._sessions import questions
 from .._store._history.revset import DAMAGE, damage
 from .._store.branch import MAIN
 from .._store.names import branch_ref
@@ -38,9 +45,9 @@ from ..errors import (
     UnknownQuestion,
     UnknownRevision,
 )
+from ..resources import RuntimeResources
 from ..threads import in_thread
 from ..types.importer import importing_nothing
-from . import writes
 from .asked import Asked, BadQuery, url
 from .forms import Sent
 from .frame import MARK, Page, rendered
@@ -202,7 +209,7 @@ class _Inspector:
 
         async def act(asked: Asked, form: Sent) -> str:
             branch = asked.required("b", "branch")
-            await writes.retry(self._database, asked.session, branch, asked.required("id", "action"))
+            await retry_action(self._database, asked.session, branch, asked.required("id", "action"))
             return asked.url("/outbox")
 
         return await self._written(request, act)
@@ -216,7 +223,7 @@ class _Inspector:
             question = await in_thread(read_question, asked, question_id)
             try:
                 given, option = given_answer(question, form)
-                await writes.answer(
+                await answer_question(
                     self._database, place, question_id, given, option=option, clock=self._clock
                 )
             except AnswerInvalid as error:
@@ -280,6 +287,95 @@ async def _form(request: Request) -> Sent | None:
 
 def _html(text: Html, status: int) -> Response:
     return HTMLResponse(text.encode("utf-8", "backslashreplace"), status)
+
+
+# -- what may be changed where it was asked to: arm a failed action anew, answer a question --
+
+AUTHOR = "inspector"
+_WAIT = 2.0
+"""Seconds to wait for a turn of the branch to end before an answer is refused."""
+
+
+async def retry_action(database: Database, session: str, branch: str, action_id: str) -> None:
+    """Let a failed action be sent again by the next drain. Raises `UnknownRevision`, `BadQuery`."""
+    line = await in_thread(rebase.load, database, session, branch)
+    if line is None:
+        raise UnknownRevision(f"there is no branch {branch!r} of session {session!r}")
+    context = Context.over(line)
+    try:
+        found = context.retry_action(action_id)
+    except ValueError as error:
+        raise BadQuery(str(error)) from error
+    if found is None:
+        raise UnknownRevision(f"{session}/{branch} has no action {action_id!r}")
+    await publish_ledger(context)
+
+
+async def answer_question(
+    database: Database,
+    place: tuple[str, str],
+    question_id: str,
+    given: Any,
+    *,
+    option: str | None = None,
+    clock: Clock | None = None,
+) -> None:
+    """Answer a question of a (session, branch); the next turn of the branch reacts to it.
+
+    Raises what `SessionStore.answer` does, `SessionBusy` while a turn runs: an answer written beneath a turn
+    would cost it its results.
+    """
+    resources = RuntimeResources(principal=AUTHOR, clock=clock or SYSTEM_CLOCK)
+    session, branch = place
+    try:
+        await questions.answer(
+            database,
+            question_id,
+            given,
+            session=session,
+            branch=branch,
+            option=option,
+            wait=_WAIT,
+            resources=resources,
+        )
+    except SessionBusy as error:
+        raise SessionBusy(
+            f"a turn of {session}/{branch} is running: answer again when it has ended"
+        ) from error
+
+
+# -- the server: a socket that listens, and uvicorn on it --
+
+
+class CannotListen(ReactifactError):
+    """The address to listen on is taken, or is not one of this machine."""
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """Return a socket that listens; port 0 takes a free one. Raises `CannotListen`."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise CannotListen(
+            f"cannot listen on {host} port {port}: {error.strerror or error}; choose another port with "
+            f"--port (0 takes a free one), or another address with --host"
+        ) from error
+
+
+def run(app: ASGIApp, listener: socket.socket) -> None:
+    """Serve an application on a socket until the process is told to stop (SIGINT, SIGTERM)."""
+    config = uvicorn.Config(
+        app,
+        lifespan="off",
+        ws="none",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=2,
+    )
+    uvicorn.Server(config).run(sockets=[listener])
 
 
 __all__ = ["PAGES", "Token", "application", "url"]

@@ -31,8 +31,7 @@ from reactifact._sessions.stores import open_database
 from reactifact.audit import build_report, report_to_html
 from reactifact.checkpoints import InMemoryKVBackend
 from reactifact.interrupt import PendingQuestion, TypedQuestion
-from reactifact.ui.app import Token, application
-from reactifact.ui.serve import listening
+from reactifact.ui.app import Token, application, listening
 
 DOCS = Path(__file__).parents[2] / "docs"
 S = f"s={quote_plus(SESSION)}"

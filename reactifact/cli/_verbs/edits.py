@@ -24,8 +24,7 @@ from ...merging import MergeConflict, MergePreview
 from ...operations import Relation
 from ...session import SessionStore
 from ...threads import in_thread
-from .._shared.completion import complete_artifact, complete_rev
-from .._shared.naming import Named, is_store, named
+from .._shared.naming import Named, complete_artifact, complete_rev, is_store, named
 from .._shared.terminal import progress
 from ..common import (
     branch_options,

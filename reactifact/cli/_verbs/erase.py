@@ -14,7 +14,7 @@ from ..._store.object_db import Database
 from ...erasure import Erasure
 from ...errors import StoreError
 from ...session import SessionStore
-from .._shared.completion import complete_artifact, complete_session
+from .._shared.naming import complete_artifact, complete_session
 from .._shared.terminal import progress
 from ..common import counted, find_models, json_option, line, models_option, print_json, store_argument
 

@@ -15,8 +15,7 @@ from ..._store._history.blame import blame as blamed
 from ..._store._history.diff import diff_values
 from ..._store.names import plain, value
 from ...errors import UnknownRevision
-from .._shared.completion import complete_artifact, complete_either, complete_rev
-from .._shared.naming import named
+from .._shared.naming import complete_artifact, complete_either, complete_rev, named
 from .._shared.terminal import local, paged
 from ..common import (
     SHORT,

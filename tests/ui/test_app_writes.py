@@ -17,7 +17,7 @@ from reactifact import SessionStore
 from reactifact.branching import BranchStore
 from reactifact.checkpoints import InMemoryKVBackend
 from reactifact.interrupt import PendingQuestion, TypedQuestion
-from reactifact.ui import writes
+from reactifact.ui import app
 from reactifact.ui.guard import Token
 from reactifact.ui.pages import questions as pages
 
@@ -120,7 +120,7 @@ def test_what_is_not_a_question_is_not_answered(owner: TestClient, b: str, name:
 def test_no_answer_is_written_beneath_a_running_turn(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writes, "_WAIT", 0.0)
+    monkeypatch.setattr(app, "_WAIT", 0.0)
     store = filled(tmp_path / "state.git", 1)
     browser = client(store, TOKEN)
     browser.get("/", params={"token": TOKEN.token})
