@@ -23,7 +23,7 @@ from .types.ids import type_id_of
 from .types.registry import resolve, revision_of
 
 if TYPE_CHECKING:
-    from ._html.elements import Html
+    from ._html import Html
 
 __all__ = ["Artifact"]
 
@@ -181,7 +181,7 @@ class Artifact(Generic[M]):
 
     def _repr_html_(self) -> Html:
         """Return the artifact as two tables, for a notebook: what it is, and its data."""
-        from ._html.elements import facts, inline, join
+        from ._html import facts, inline, join
 
         known = facts(
             [

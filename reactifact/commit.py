@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from .operations import Operation
 
 if TYPE_CHECKING:
-    from ._html.elements import Html
+    from ._html import Html
 
 __all__ = ["Commit", "Read", "Write"]
 
@@ -52,7 +52,7 @@ class Commit:
 
     def _repr_html_(self) -> Html:
         """Return the commit as tables, for a notebook, without operations and reads: they may be many."""
-        from ._html.elements import facts, join, table
+        from ._html import facts, join, table
 
         known = facts(
             [
@@ -74,7 +74,7 @@ class History(list[Commit]):
 
     def _repr_html_(self) -> Html:
         """Return the last commits as a table, in their order."""
-        from ._html.elements import table
+        from ._html import table
 
         rows = [
             [

@@ -35,7 +35,7 @@ from .types.ids import MergeFunction
 from .types.registry import merge_function_of, resolve, revision_of, warn_process_local
 
 if TYPE_CHECKING:
-    from ._html.elements import Child, Html
+    from ._html import Child, Html
 
 __all__ = [
     "CONFLICT",
@@ -367,7 +367,7 @@ class MergePreview:
 
     def _repr_html_(self) -> Html:
         """Return what the merge would do as tables, for a notebook."""
-        from ._html.elements import join, table
+        from ._html import join, table
 
         rows: list[list[Child]] = [["adopt", name] for name in self.adopted]
         rows += [["combine", name] for name in self.combined]
@@ -387,7 +387,7 @@ class MergePreview:
 
 
 def _cell(data: dict[str, Any] | None, name: str) -> Html | None:
-    from ._html.elements import inline
+    from ._html import inline
 
     return inline(data[name]) if data is not None and name in data else None
 

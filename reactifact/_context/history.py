@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 
 from pydantic import BaseModel
 
-from .._html.elements import Child, Html, inline, table
+from .._html import Child, Html, inline, table
 from .._store import canonical
 from .._store._history.adoption.tree import roots_at
 from .._store._history.diff import diff_values

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from .._html.elements import Child, Html, facts, inline, join, table
+from .._html import Child, Html, facts, inline, join, table
 from .._store import canonical
 from .._store.branch import Branch
 from .._store.trees import walk

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from .._html.document import self_contained
-from .._html.elements import Child, Html, el, facts, moment, table
+from .._html import Child, Html, el, facts, moment, self_contained, table
 from .report import AuditReport, ProvenanceEntry
 
 _SHORT = 12

@@ -23,8 +23,7 @@ from starlette.types import ASGIApp
 from .._context import rebase
 from .._context.context import Context
 from .._context.push import publish_ledger
-from .._html.document import style
-from .._html.elements import Html, el, lines
+from .._html import Html, el, lines, style
 from .._sessions import questions
 from .._store._history.revset import DAMAGE, damage
 from .._store.branch import MAIN

@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import cached_property
 from urllib.parse import parse_qsl, urlencode
 
-from .._html.elements import Child, Html, el
+from .._html import Child, Html, el
 from .._store._history.log import Entry, entry
 from .._store._history.revset import Head, find_head, heads, resolve
 from .._store.commits import own_record, read_roots

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
-from .._html.elements import Html, el, lines
+from .._html import Html, el, lines
 
 Kind = Literal["text", "date", "number", "whole", "checkbox", "choice", "choices", "json"]
 Place: TypeAlias = tuple[str | int, ...]

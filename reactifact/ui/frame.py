@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from .._html.document import document
-from .._html.elements import Child, Html, el
-from .._html.elements import moment as moment
+from .._html import Child, Html, document, el
+from .._html import moment as moment
 from .._store._history.log import Entry
 from .._store.objects import Oid
 from .asked import Asked

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from .._html.elements import Html, el
+from .._html import Html, el
 from .._store._history.log import Entry, entry
 from .._store.object_db import Database
 from .._store.objects import Oid

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from ..._html.elements import Child, Html, inline, table
+from ..._html import Child, Html, inline, table
 from ...errors import UnknownRevision
 from ..commits import CommitRecord, own_record, subject
 from ..ledger import LedgerEntry

@@ -7,7 +7,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any
 
-from ..._html.elements import Child, Html, data, el, facts, inline, lines, table
+from ..._html import Child, Html, data, el, facts, inline, lines, table
 from ..._store import canonical
 from ..._store._history.blame import writers
 from ..._store.index import meta_at

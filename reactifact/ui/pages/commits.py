@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..._html.elements import Child, Html, data, el, inline, table
+from ..._html import Child, Html, data, el, inline, table
 from ..._store import canonical
 from ..._store._history.diff import diff_values
 from ..._store._history.log import Entry

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from ..._context.context import Context
-from ..._html.elements import Child, Html, el, inline, table
+from ..._html import Child, Html, el, inline, table
 from ..._store._history.log import Entry, own_line
 from ..._store._history.revset import Head
 from ..._store.branch import Branch

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ..._html.elements import Child, Html, el, inline, lines
+from ..._html import Child, Html, el, inline, lines
 from ..._store._history.diff import FieldChange, diff_values
 
 _LONG_TEXT = 40

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from ..._html.elements import Child, Html, el, lines
+from ..._html import Child, Html, el, lines
 from ..._store.commits import read_record
 from ..._store.objects import Oid
 from ...errors import MissingObject

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
-from ..._html.elements import Child, Html, data, el
+from ..._html import Child, Html, data, el
 from ..._store import canonical
 from ..._store.index import meta_at
 from ..._store.layout import Meta

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from ..._html.elements import Child, Html, el
+from ..._html import Child, Html, el
 from ..._store._history.log import Entry
 from ..._store.commits import CommitRecord
 from ..._store.objects import Oid

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..._html.elements import Child, Html, el, facts
+from ..._html import Child, Html, el, facts
 from ..._store._history.log import Entry, entry
 from ..._store._history.revset import DAMAGE, Head, damage, tags
 from ..._store.branch import MAIN

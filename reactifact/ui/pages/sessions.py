@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from ..._html.elements import Html, el, table
+from ..._html import Html, el, table
 from ..._store._history.log import Entry, entry
 from ..._store._history.revset import DAMAGE, DamagedHead, Head, damage, damaged, damaged_refs, head_at
 from ..._store.branch import MAIN, Branch

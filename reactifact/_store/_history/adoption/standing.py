@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from ....errors import ReactifactError
 from ... import canonical
-from ...commits import CommitRecord, before_amend, own_record
-from ...layout import Meta, Roots
+from ...commits import CommitRecord, before_amend, own_record, read_roots
+from ...graph import merge_bases
+from ...layout import BOOKKEEPING, Meta, Roots, Waiting
 from ...object_db import Objects, Staging
-from ...objects import CommitObject, Oid
+from ...objects import BLOB_MODE, CommitObject, Oid, TreeEntry
 from ...state import Origin, State
+from ...trees import Path, compare, lookup, subtree, update, walk
 
 
 class Payload(NamedTuple):
@@ -118,3 +121,50 @@ def origin_of(meta: Meta, change: str | None) -> Origin:
 def person(commit: CommitObject) -> str:
     """Return the author of a commit as `name <email>`."""
     return f"{commit.author.name} <{commit.author.email}>"
+
+
+# -- the queues of the sides of a commit that git made: joined as sets, with what came along from elsewhere --
+
+Along = tuple[Path, Waiting, Oid]
+"""An event that waits in a commit and not below it."""
+
+
+def came_along(
+    objects: Objects, tree: Oid, below: Oid | None, others: Iterable[Standing], replayed: Collection[str]
+) -> list[Along]:
+    """Return the events that wait in the commit, not below it, and are of what git made anew."""
+    if not replayed:
+        return []
+    queue = subtree(objects, tree, (BOOKKEEPING, "queue"))
+    known = {path for other in others for path, _ in walk(objects, other.roots.queue)}
+    found = []
+    for path, _, new in compare(objects, below, queue):
+        if new is None or path in known:
+            continue
+        try:
+            waiting = Waiting.decode(objects.read(new).data)
+        except ReactifactError:
+            continue  # two that git has joined line by line
+        if waiting.event.get("artifact_id") in replayed:
+            found.append((path, waiting, new))
+    return found
+
+
+def joined_queue(
+    objects: Staging, base: Standing, others: Iterable[Standing], queue: Oid | None, along: Iterable[Along]
+) -> Oid | None:
+    """Return the queues of all sides as one set: what a side has taken since the base is gone."""
+    for other in others:
+        if base.base is None or other.base is None:
+            continue
+        bases = merge_bases(objects, base.base, other.base)
+        common = [read_roots(objects, oid).queue for oid in bases]
+        edits: dict[Path, TreeEntry | None] = {}
+        for path, mine, theirs in compare(objects, queue, other.roots.queue):
+            was = any(lookup(objects, root, path) is not None for root in common)
+            if theirs is not None and mine is None and not was:
+                edits[path] = TreeEntry(BLOB_MODE, theirs)
+            elif mine is not None and theirs is None and was:
+                edits[path] = None
+        queue = update(objects, queue, edits)
+    return update(objects, queue, {path: TreeEntry(BLOB_MODE, oid) for path, _, oid in along})

@@ -25,8 +25,8 @@ from ...objects import TREE_MODE, Oid, TreeEntry
 from ...state import Origin, State, Stored
 from ...trees import Path, compare, lookup, subtree
 from ..listings import settle_listings
-from .queue import Along, came_along, joined_queue
 from .standing import (
+    Along,
     Change,
     Encoded,
     Payload,
@@ -34,7 +34,9 @@ from .standing import (
     Standing,
     Written,
     as_written,
+    came_along,
     is_by_hand,
+    joined_queue,
     last_good,
     origin_of,
     ours_at,

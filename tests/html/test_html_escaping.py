@@ -9,8 +9,7 @@ from html.parser import HTMLParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reactifact._html.document import self_contained, style
-from reactifact._html.elements import Html, data, el, facts, inline, join, lines, table
+from reactifact._html import Html, data, el, facts, inline, join, lines, self_contained, style, table
 from reactifact._text import plain
 
 
