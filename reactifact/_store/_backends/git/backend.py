@@ -655,13 +655,13 @@ class GitBackend:
         found = self._read_loose(oid)
         if found is not None:
             return found
-        kind: int
         try:
             kind, data = self._read_from(self._open_packs(), oid)
+            return tuple.__new__(GitObject, (_KINDS[kind], data))
         except (StoreError, *_LIBGIT2_ERRORS):
-            # Packs vanish when git, or another of us, repacks: look again with fresh eyes, once.
-            return self._read_again(oid)
-        return tuple.__new__(GitObject, (_KINDS[kind], data))
+            pass  # without the error, which would keep the packs open
+        # Packs vanish when git, or another of us, repacks: look again with fresh eyes, once.
+        return self._read_again(oid)
 
     def _read_loose(self, oid: Oid) -> GitObject | None:
         for objects in self._objects_folders():
@@ -713,8 +713,14 @@ class GitBackend:
         """
         opened = self._opened
         if opened is not None and not fresh:
-            self._require_packs()
-            return opened
+            try:
+                if not self._require_packs():
+                    return opened
+            except StoreError:
+                self._opened = None
+                raise
+        # Only without the old one: libgit2 opens a file of a name once, and shares it.
+        self._opened = opened = None
         self._require_packs(again=True)
         database = pygit2.Odb()
         for folder in self._checked:
@@ -723,7 +729,7 @@ class GitBackend:
         self._opened = opened = _Packs(database, tuple(self._checked.values()))
         return opened
 
-    def _require_packs(self, *, again: bool = False, whole: bool = False) -> None:
+    def _require_packs(self, *, again: bool = False, whole: bool = False) -> bool:
         with os_errors(self._location, "reading pack indexes of"):
             if again or whole:
                 known = self._checked
@@ -731,8 +737,7 @@ class GitBackend:
                     folder: CheckedPacks(folder, self._max_object, known.get(folder))
                     for folder in [self._packs.folder, *borrowed_folders(self._objects_path)]
                 }
-            for packs in self._checked.values():
-                packs.require(again=again, whole=whole)
+            return True in [packs.require(again=again, whole=whole) for packs in self._checked.values()]
 
     def _reopen(self) -> None:
         with self._mutex:

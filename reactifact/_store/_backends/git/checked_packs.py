@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import NamedTuple
@@ -28,21 +29,35 @@ that hold many deltas, only the entries that are read, before they are."""
 _CHECKED_AT_ONCE = 1024
 """Entries up to which the deltas of a pack are checked when it is first seen."""
 
-_Stamp = tuple[int, int, int]
-"""By which a file is known again: inode, time and size."""
+_LOOK_AGAIN = 1.0
+"""Seconds after which the files are looked at again although none came or went: whoever copies over one cuts
+it first, and to read what a mapped file held beyond its end ends the process."""
+
+
+class _Stamp(NamedTuple):
+    """By which a file is known again."""
+
+    inode: int
+    time: int
+    size: int
+
+    @classmethod
+    def of(cls, path: str) -> _Stamp:
+        stat = os.stat(path)
+        return cls(stat.st_ino, stat.st_mtime_ns, stat.st_size)
 
 
 class _Seen(NamedTuple):
-    """An index that was found good, and what to ask before an entry of its pack is read."""
+    """An index that was found good with its pack, and what to ask before an entry of that is read."""
 
-    stamp: _Stamp
+    stamps: Mapping[str, _Stamp]
     entries: PackEntries | MultiPackIndex | None
 
 
 class CheckedPacks:
     """The packs of one folder with their indexes, each looked at before libgit2 follows it.
 
-    What was found good is remembered by name, time and size of the index. When something cannot be found or
+    What was found good is remembered by name, time and size of both. When something cannot be found or
     read, the question is asked again of the whole of each index, so that the one at fault is named. An object
     of more than `max_object` bytes is refused before there is memory for it. What `before` found good is not
     looked at again as long as it is the same.
@@ -52,6 +67,7 @@ class CheckedPacks:
         self._folder = folder
         self._max_object = max_object
         self._listed: int | None = None
+        self._look_again = 0.0
         self._safe: Mapping[str, _Seen] = before._safe if before is not None else {}
         self._whole: Mapping[str, _Seen] = before._whole if before is not None else {}
         self._asked: Mapping[str, PackEntries | MultiPackIndex] = {}
@@ -62,16 +78,20 @@ class CheckedPacks:
         """True where `require_object` is to be called before an object is read: no pack of ours needs it."""
         return bool(self._asked)
 
-    def require(self, *, again: bool = False, whole: bool = False) -> None:
+    def require(self, *, again: bool = False, whole: bool = False) -> bool:
         """Check what is new in the folder, with `again` also what was written anew under its old name.
 
-        Costs one look at the folder's time where nothing came or went. With `whole` each index is read from
-        beginning to end. Raises `DamagedIndex`.
+        Returns true where a file is another than the one that libgit2 may have opened under its name.
+
+        Costs one look at the folder's time where nothing came or went, except once a second. With `whole`
+        each index is read from beginning to end. Raises `DamagedIndex`, and `StoreError` for a file that was
+        cut while it is in use.
         """
-        listed = os.stat(self._folder).st_mtime_ns
-        if listed == self._listed and not (again or whole):
-            return
-        known = self._whole if whole else self._safe
+        listed, now = os.stat(self._folder).st_mtime_ns, time.monotonic()
+        if listed == self._listed and now < self._look_again and not (again or whole):
+            return False
+        again = again or now >= self._look_again
+        known, before = self._whole if whole else self._safe, self._safe
         good: dict[str, _Seen] = {}
         with os.scandir(self._folder) as found:
             for name in [entry.name for entry in found]:
@@ -86,9 +106,10 @@ class CheckedPacks:
         # libgit2 goes on reading from packs that are gone, until it is opened anew
         self._asked = {**self._asked, **asked}
         self._safe = good
-        self._listed = listed
+        self._listed, self._look_again = listed, now + _LOOK_AGAIN
         if whole:
             self._whole = good
+        return any(name in before and before[name].stamps != seen.stamps for name, seen in good.items())
 
     def require_object(self, oid: Oid) -> None:
         """Check each entry that libgit2 may read for an object, and all that it rests on.
@@ -136,12 +157,21 @@ class CheckedPacks:
 
     def _checked(self, name: str, known: _Seen | None, whole: bool) -> _Seen:
         path = f"{self._folder}/{name}"
-        stat = os.stat(path)
-        stamp = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
-        if known is not None and stamp == known.stamp:
-            return known
+        stamps = {path: _Stamp.of(path)}
+        if path.endswith(".idx"):
+            pack = f"{path.removesuffix('.idx')}.pack"
+            stamps[pack] = _Stamp.of(pack)
+        if known is not None:
+            if known.stamps == stamps:
+                return known
+            for file, before in known.stamps.items():
+                if stamps[file].inode == before.inode and stamps[file].size < before.size:
+                    raise StoreError(
+                        f"{file} was cut from {before.size} to {stamps[file].size} bytes while it is in use; "
+                        f"put it back whole from a clone or a backup, under another name that is then renamed"
+                    )
         try:
-            return _Seen(stamp, self._check(path, whole))
+            return _Seen(stamps, self._check(path, whole))
         except (CorruptPack, ValueError) as error:  # ValueError: an empty file cannot be mapped
             raise _damaged(path, error) from error
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import random
 import struct
 import subprocess
+import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -231,3 +235,71 @@ def test_an_index_of_version_1_is_checked_as_well(path: Path, tmp_path: Path) ->
     signed(content)
     with pytest.raises(CorruptPack):
         check_index(bytes(content), size)
+
+
+CUTTING = """
+import os, sys
+from pathlib import Path
+from reactifact._store._backends.git import checked_packs
+from reactifact._store._backends.git.backend import GitBackend
+from reactifact.errors import StoreError
+
+path, file, *oids = sys.argv[1:]
+checked_packs._LOOK_AGAIN = 0
+backend = GitBackend(path)
+backend.read_many(oids[:2])
+content = Path(file).read_bytes()
+os.chmod(file, 0o644)
+os.truncate(file, 500)
+for oid in oids:
+    try:
+        GitBackend(path).read_many([oid])
+    except StoreError as error:
+        assert file in str(error) or oid in str(error)
+    try:
+        backend.read_many([oid])
+    except StoreError as error:
+        print(error)
+Path(file + ".new").write_bytes(content)
+os.replace(file + ".new", file)
+assert len(backend.read_many(oids)) == len(oids)
+"""
+
+
+@pytest.mark.parametrize("extension", [".pack", ".idx"])
+def test_a_file_that_is_cut_while_it_is_in_use_is_named(path: Path, extension: str) -> None:
+    """To read on in what libgit2 has mapped ends the process, so it is done in one of its own."""
+    content = random.Random(7).randbytes(100_000)
+    written = dict([blob(content + b"%d" % number) for number in range(9)])
+    GitBackend(path).write(written)
+    file = indexes(path)[0].with_suffix(extension)
+    size = file.stat().st_size
+    done = subprocess.run(
+        [sys.executable, "-c", CUTTING, str(path), str(file), *written],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done
+    lines = done.stdout.splitlines()
+    assert len(lines) == 9
+    assert all(
+        line.startswith(f"{file} was cut from {size} to 500 bytes while it is in use") for line in lines
+    )
+
+
+def test_the_files_are_looked_at_again_once_a_second(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = filled(path)
+    backend = GitBackend(path)
+    backend.read_many(written)
+    clock = [time.monotonic()]
+    looks: list[str] = []
+    look = os.scandir
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(os, "scandir", lambda folder: looks.append(str(folder)) or look(folder))
+    for passed, wanted in ((0.0, 0), (0.9, 0), (0.2, 1), (0.9, 0), (5.0, 1)):
+        clock[0] += passed
+        looks.clear()
+        for oid in written:
+            backend.read_many([oid])
+        assert looks == [str(path / "objects/pack")] * wanted
