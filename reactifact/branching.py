@@ -24,7 +24,7 @@ from ._store._history.log import BranchDiff, Entry, Filter
 from ._store._history.revset import DAMAGE, Head, Tag, readable_tags
 from ._store.branch import MAIN
 from ._store.commits import require_record
-from ._store.object_db import Database, Protection
+from ._store.object_db import Database, Protection, check_compact_every
 from ._store.protocol import Durability
 from .erasure import Erasure
 from .errors import StoreError
@@ -79,10 +79,12 @@ class BranchStore:
         durability: Durability = "full",
         protected: Iterable[str] = (),
     ) -> None:
+        check_compact_every(compact_every)
+        globs = Protection.of(protected).patterns
         self.compact_every = compact_every
         self.database = open_database(backend, durability=durability)
         self.database.maintain_every(compact_every)
-        protect(self.database, protected)
+        protect(self.database, globs)
 
     @property
     def repository(self) -> Repository:

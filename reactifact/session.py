@@ -24,6 +24,7 @@ from ._sessions import stores
 from ._sessions.stores import StoreLike, open_database
 from ._store.branch import MAIN, Branch
 from ._store.names import branch_ref, encode_name
+from ._store.object_db import check_compact_every
 from ._store.protocol import Durability, Progress, Pruned, Sized
 from .clock import SYSTEM_CLOCK
 from .errors import StoreError, add_note
@@ -166,6 +167,7 @@ class SessionStore:
         *,
         durability: Durability = "full",
     ) -> None:
+        check_compact_every(compact_every)
         self.compact_every = compact_every
         self.database = open_database(backend, durability=durability)
         self.database.maintain_every(compact_every)

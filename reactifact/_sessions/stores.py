@@ -90,7 +90,11 @@ def open_database(
         raise NotAStore("an empty text does not name a store: give a path or a DSN")
     database = Database(_kind_of(path)(path, durability=durability, create=create, read_only=read_only))
     database.has_finished_erasures = read_only
-    finish_erasures(database)
+    try:
+        finish_erasures(database)
+    except BaseException:
+        database.backend.close()
+        raise
     return database
 
 

@@ -147,6 +147,12 @@ class Derived:
 # -- branches that must not lose history --
 
 
+def check_compact_every(writes: int | None) -> None:
+    """Raise `ValueError` for what is not a number of saves from 1 on, or `None`."""
+    if writes is not None and writes < 1:
+        raise ValueError(f"compact_every={writes}: give a number of saves from 1 on, or None for never")
+
+
 class Protection(NamedTuple):
     """Globs of `session/branch`, such as `*/main` or `orders/release-*`; `*` matches slashes too."""
 
@@ -219,8 +225,7 @@ class Database:
 
     def maintain_every(self, writes: int | None) -> None:
         """Let the store be tidied after so many writes, or never (`None`). Raises `ValueError` below 1."""
-        if writes is not None and writes < 1:
-            raise ValueError(f"compact_every={writes}: give a number of saves from 1 on, or None for never")
+        check_compact_every(writes)
         self._maintain_every = writes
 
     def tidy(self) -> None:

@@ -163,7 +163,11 @@ class PostgreSQLKVBackend(SQLBackend):
         self._prunes = 0  # how many there had been when this store was opened
         self._beside_published = beside_published
         self._is_made = False  # whether there are tables, as far as is known
-        self._server.run("opening", partial(self._prepare, create=create and not read_only))
+        try:
+            self._server.run("opening", partial(self._prepare, create=create and not read_only))
+        except BaseException:
+            self._server.close()
+            raise
 
     @property
     def location(self) -> str:

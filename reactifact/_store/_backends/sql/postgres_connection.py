@@ -252,9 +252,11 @@ class Listener:
         try:
             self._connection = self._server.connect(stays=True)
             self._connection.execute(self._listen)
-        except psycopg.Error as error:
+        except BaseException as error:
             self.close()
-            raise self._server.explained(error, "listening to") from error
+            if isinstance(error, psycopg.Error):
+                raise self._server.explained(error, "listening to") from error
+            raise
 
     def moved(self) -> set[str] | None:
         """Return the payloads that came in since it was asked last; `None` after a lost connection.

@@ -115,7 +115,11 @@ class SQLiteFile:
         self._may_create = create and not read_only
         self._require_place()
         if not self._may_create or self._is_at_path():
-            self._open()
+            try:
+                self._open()
+            except BaseException:
+                self.close()
+                raise
 
     def _is_at_path(self) -> bool:
         return os.path.exists(self.path) and os.path.getsize(self.path) > 0
@@ -222,7 +226,12 @@ class SQLiteFile:
         """Return what tells that any connection but its own has committed."""
         self.make()
         with self.errors("watching"):
-            return FileWatch(self, self._connect())
+            connection = self._connect()
+            try:
+                return FileWatch(self, connection)
+            except BaseException:
+                connection.close()
+                raise
 
     def require_writable(self) -> None:
         """Raise `StoreError` when the file was opened read-only."""
@@ -585,8 +594,12 @@ class SQLiteKVBackend(SQLBackend):
         self._locks = LockFolder(f"{self._file.path}-locks", self._file.location)
         self._prunes = 0  # how many there had been when this store was opened; of one to be made, none
         if not read_only:
-            with self._file.reading() as connection:
-                self._prunes = _prunes(connection, self.location)
+            try:
+                with self._file.reading() as connection:
+                    self._prunes = _prunes(connection, self.location)
+            except BaseException:
+                self._file.close()
+                raise
 
     @property
     def location(self) -> str:
