@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from pkgutil import iter_modules
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -165,6 +164,8 @@ def __getattr__(name: str) -> Any:
         found = getattr(import_module(f"{__name__}.{module}"), own_name)
         globals()[name] = found
         return found
+    from pkgutil import iter_modules
+
     if not name.startswith("_") and any(module.name == name for module in iter_modules(__path__)):
         return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from ._context.push import StoreLock, require_current, run_lock
-from ._context.rebase import take_in
 from ._context.working_copy import current_scope
 from ._observers import Observation, Observer, emit, observation, observed
 from ._runtime import config, turn
@@ -308,6 +307,8 @@ class Runtime(Wiring):
             try:
                 await require_current(context)
             except StaleSession:
+                from ._context.rebase import take_in
+
                 if not await take_in(context):
                     raise
         except BaseException:

@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from ._context import rebase
 from ._context.context import Context
 from ._context.preload import look_ahead
 from ._context.push import StoreLock, publish, run_lock
-from ._context.rebase import refresh
 from ._runtime.drain import Dispatcher, ErrorCallback, Options, WakeCallback
 from ._sessions import stores
 from ._sessions.stores import StoreLike, open_database
@@ -94,6 +92,8 @@ class Session:
         `MergeConflict`, naming the artifacts and changing nothing, where somebody else changed the same,
         `SessionBusy` while a turn runs; a turn that is started meanwhile waits for it.
         """
+        from ._context.rebase import refresh
+
         return await refresh(self.context)
 
     async def delete(self) -> None:
@@ -200,6 +200,8 @@ class SessionStore:
         try:
             if not self.database.has_finished_erasures:
                 await in_thread(stores.finish_erasures, self.database)
+            from ._context import rebase
+
             context = await in_thread(rebase.opened, self.database, session_id, branch, resources)
             loaded = context is not None
             if context is None and branch != MAIN:
@@ -221,6 +223,8 @@ class SessionStore:
         self, session_id: str, resources: RuntimeResources | None = None
     ) -> Context | None:
         """Return the context of a session, or `None`."""
+        from ._context import rebase
+
         return await in_thread(rebase.opened, self.database, session_id, MAIN, resources)
 
     async def save_session(self, session_id: str, context: Context) -> None:
@@ -531,6 +535,8 @@ class SessionStore:
     async def _context(self, session_id: str, branch: str, resources: RuntimeResources | None) -> Context:
         if branch == MAIN:
             return (await self.open(session_id, resources)).context
+        from ._context import rebase
+
         context = await in_thread(rebase.opened, self.database, session_id, branch, resources)
         if context is None:
             raise KeyError(

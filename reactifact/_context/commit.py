@@ -11,11 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._store import canonical
 from .._store._backends.kv import MemoryBackend
-from .._store._history.merge import MergePlan
 from .._store.branch import Branch, new_change_id
 from .._store.commits import CommitRecord
 from .._store.layout import ListingRecord, ReadRecord
@@ -27,14 +26,16 @@ from ..artifacts import Artifact, check_text
 from ..commit import Write
 from ..errors import StoreError
 from ..interrupt import PendingAction
-from ..merging import MergePreview, Policy, check_policy, conflict, preview
 from ..resources import RuntimeResources
 from . import delivery
-from . import merge as merging
 from .apply import HeldMemo, Prepared, SealedResult, apply, decode_held, files_of
-from .merge import Merge, apply_plan
 from .queue import Queue
 from .working_copy import WorkingCopy
+
+if TYPE_CHECKING:
+    from .._store._history.merge import MergePlan
+    from ..merging import MergePreview, Policy
+    from .merge import Merge
 
 # -- committing: from the changes of a context to commits of its line --
 
@@ -332,6 +333,8 @@ class Committer:
 
         Where only the order of relations changes, the commit carries no version.
         """
+        from .merge import apply_plan
+
         main, events = self.working, list(self.working.events)
         before = main.state.savepoint()
         record, origin = self._merge_record(theirs, message)
@@ -354,6 +357,8 @@ class Committer:
 
         `before` is the state that is gone back to, `undone` the Change-Ids of what is taken back.
         """
+        from .merge import apply_plan
+
         main, events = self.working, list(self.working.events)
         standing = main.state.savepoint()
         now, change = self.resources.clock.now(), new_change_id()
@@ -444,6 +449,9 @@ def merge(
     emit_events: bool,
 ) -> MergePreview | None:
     """Merge another branch into ours, or only say what that would do."""
+    from ..merging import check_policy, conflict, preview
+    from . import merge as merging
+
     check_text(message, "merge message")
     check_policy(policy)
     before = _standing(ours.line), _standing(theirs.line)
@@ -465,6 +473,8 @@ def merge(
 
 def merge_from(ours: Committer, theirs: Committer) -> None:
     """Take what ours has not or has in a lower version, and unite the relations."""
+    from . import merge as merging
+
     planned = merging.prepare(ours.line, theirs.line, None, three_way=False)
     merging.check_plan(planned, ours.working, ours.resources, ours.principal)
     _apply(ours, theirs, planned, f"Merge from {theirs.line.branch}", emit_events=False)
@@ -480,7 +490,9 @@ def _apply(ours: Committer, theirs: Committer, planned: Merge, message: str, *, 
         side.begin()
         side.note_queue()
         side.line.seal()
-    changed = merging.join_ledgers(ours.line, theirs.line)
+    from .merge import join_ledgers
+
+    changed = join_ledgers(ours.line, theirs.line)
     if not planned.plan.is_empty:
         planned.stage(ours.line, theirs.line)
         ours.commit_merge(planned, theirs.line, message, emit_events=emit_events)

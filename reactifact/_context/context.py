@@ -22,7 +22,6 @@ from ..commit import Commit
 from ..errors import ReadOnlyContext, SessionBusy, StoreError, WrongType
 from ..events import Event, EventType
 from ..interrupt import PendingAction, PendingQuestion, TypedQuestion, build_models
-from ..merging import MergePreview, Policy
 from ..operations import Relation
 from ..resources import RuntimeResources
 from ..threads import asyncio_loop
@@ -34,6 +33,7 @@ from .queue import Queue
 from .working_copy import WorkingCopy, current_scope
 
 if TYPE_CHECKING:
+    from ..merging import MergePreview, Policy
     from ..streaming import EventHub, EventQueue
     from . import history as past
     from . import view as views

@@ -32,7 +32,6 @@ from ..agents import Agent
 from ..artifacts import Encoded, encode
 from ..errors import IntentConflict
 from ..interrupt import PendingQuestion
-from ..merging import CONFLICT
 from ..operations import Create, Delete
 from ..produce import FunctionProduce, Produce
 from ..types.codec import decode_payload
@@ -141,6 +140,8 @@ def _merged(base: Encoded | None, theirs: Encoded, mine: Encoded) -> Encoded | N
         return None
     merge = merge_function_of(mine.model)
     if merge is not None:
+        from ..merging import CONFLICT
+
         was = None if base is None or base.type_id != mine.type_id else _model(base)
         both = merge(was, _model(theirs), _model(mine))
         return None if both is CONFLICT else encode(both)

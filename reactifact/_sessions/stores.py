@@ -10,7 +10,6 @@ from typing import Any
 
 from .._context.commit import NAMED
 from .._context.context import Context
-from .._context.merge import copy_history
 from .._context.preload import look_ahead
 from .._context.push import publish
 from .._store._backends.files import checked_path
@@ -170,6 +169,8 @@ async def _copied(line: Branch, database: Database, session_id: str, branch: str
 def _copy(source: Branch, delivered: Ledger, target: Branch) -> Branch:
     assert source.tip is not None
     target.ledger.refresh()
+    from .._context.merge import copy_history
+
     copy_history(source.objects, target.objects, source.tip, set())
     target.move_to(source.tip)
     target.take_ledger(delivered)

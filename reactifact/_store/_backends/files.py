@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
 
@@ -99,6 +98,8 @@ def disk_trouble(folder: str) -> int | None:
 
     For libraries that say no more than that writing failed. The file has no name and is gone again.
     """
+    import tempfile
+
     try:
         with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
             file.write(bytes(_BLOCK))
