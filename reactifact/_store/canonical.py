@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, wraps
+from io import BytesIO
 from json.encoder import encode_basestring
 from operator import attrgetter
 from types import NoneType
@@ -53,7 +54,7 @@ class _Plain:
 
 _LEVELS = [_Plain(depth) for depth in range(16)]
 _FEW = 4  # so many scalars are written sooner one by one than an encoder of json is set up
-_LONG = 64 * 1024  # characters; json's encoder would copy a longer text three times more
+_LONG = 64 * 1024  # characters; a longer text is written in pieces: each whole copy of it would count
 _CONTAINERS = (dict, list, tuple)
 
 
@@ -66,6 +67,8 @@ def encode(value: JsonValue) -> bytes:
     try:
         text = _object(value, 0, "\n") if type(value) is dict else _text(value, 0, "\n")
         return text.encode()
+    except _LongText:
+        return _encoded_in_pieces(value)
     except UnicodeEncodeError as error:
         raise ValueError(
             f"a text with the lone surrogate {error.object[error.start]!r} cannot be written as UTF-8"
@@ -142,8 +145,10 @@ def _object(value: dict[Any, Any], depth: int, end: str) -> str:
     for key, item in value.items():
         if not isinstance(key, str):
             raise TypeError(f"the key {key!r} is not a string")
-        if isinstance(item, _CONTAINERS) or (type(item) is str and len(item) > _LONG):
+        if isinstance(item, _CONTAINERS):
             one_by_one = True
+        elif type(item) is str and len(item) > _LONG:
+            raise _LongText
     if not one_by_one:
         return f"{{{level.inner}{level.encode(value)[1:-1]}{level.outer}}}{end}"
     parts = []
@@ -159,10 +164,51 @@ def _object(value: dict[Any, Any], depth: int, end: str) -> str:
         else:
             text = _text(item, depth + 1)
         parts.append(f"{encode_basestring(key)}: {text}")
-    del text  # each may be long: no more than two copies are held at once
-    body = level.separator.join(parts)
-    del parts
-    return f"{{{level.inner}{body}{level.outer}}}{end}"
+    return f"{{{level.inner}{level.separator.join(parts)}{level.outer}}}{end}"
+
+
+class _LongText(Exception):
+    """There is a long text in an object; the data is written in pieces."""
+
+
+def _encoded_in_pieces(value: JsonValue) -> bytes:
+    """Return what `encode` does, and hold no more than one copy of a long text on the way."""
+    out = BytesIO()
+    try:
+        _write(value, 0, out)
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"a text with the lone surrogate {error.object[error.start]!r} cannot be written as UTF-8"
+        ) from error
+    except RecursionError:
+        raise ValueError("the data is nested too deeply, or contains itself") from None
+    out.write(b"\n")
+    return out.getvalue()
+
+
+def _write(value: Any, depth: int, out: BytesIO) -> None:
+    if type(value) is str and len(value) > _LONG:
+        out.write(b'"')
+        for start in range(0, len(value), _LONG):
+            out.write(encode_basestring(value[start : start + _LONG])[1:-1].encode())
+        out.write(b'"')
+        return
+    if not isinstance(value, _CONTAINERS) or not value:
+        out.write(_text(value, depth).encode())
+        return
+    level = _LEVELS[depth] if depth < len(_LEVELS) else _Plain(depth)
+    is_object = isinstance(value, dict)
+    for key in value if is_object else ():
+        if not isinstance(key, str):
+            raise TypeError(f"the key {key!r} is not a string")
+    between = "{" if is_object else "["
+    for item in sorted(value) if is_object else value:
+        out.write(f"{between}{level.inner}".encode())
+        between = ","
+        if is_object:
+            out.write(f"{encode_basestring(item)}: ".encode())
+        _write(value[item] if is_object else item, depth + 1, out)
+    out.write(f"{level.outer}{'}' if is_object else ']'}".encode())
 
 
 def _array(value: list[Any] | tuple[Any, ...], depth: int, end: str) -> str:
@@ -172,9 +218,7 @@ def _array(value: list[Any] | tuple[Any, ...], depth: int, end: str) -> str:
     if len(value) > _FEW and not any(isinstance(item, _CONTAINERS) for item in value):
         return f"[{level.inner}{level.encode(value)[1:-1]}{level.outer}]{end}"
     parts = [encode_basestring(item) if type(item) is str else _text(item, depth + 1) for item in value]
-    body = level.separator.join(parts)
-    del parts
-    return f"[{level.inner}{body}{level.outer}]{end}"
+    return f"[{level.inner}{level.separator.join(parts)}{level.outer}]{end}"
 
 
 def _refuse_constant(name: str) -> NoReturn:
