@@ -33,6 +33,7 @@ Shape = Callable[[Any], Any]
 
 _SHOWN = 80
 _MAX_DEPTH = 32
+_plain_texts: ByModel[frozenset[str]] = ByModel()
 
 
 def encode_payload(model: BaseModel, shape: Shape | None = None) -> bytes:
@@ -43,15 +44,76 @@ def encode_payload(model: BaseModel, shape: Shape | None = None) -> bytes:
     equal.
     """
     dumped = _dumped(model)
-    data = _bytes_of(model, dumped)
+    data = written = _bytes_of(model, dumped)
+    if len(data) > _LONG and (shortened := _shortened(model)) is not None:
+        model = shortened
+        written = dump_payload(model)
     try:
-        back = type(model).__pydantic_validator__.validate_json(data, by_alias=False, by_name=True)
+        back = type(model).__pydantic_validator__.validate_json(written, by_alias=False, by_name=True)
     except ValidationError as error:
         raise _not_valid_back(model, error) from error
     found = difference(model, back)
     if found is not None:
         raise _not_equal(model, found)
     return data if shape is None else canonical.encode(shape(dumped))
+
+
+_LONG = 64 * 1024
+
+
+def _shortened(model: BaseModel) -> BaseModel | None:
+    """Return a copy of a model in which long texts are short, `None` where that could make a difference.
+
+    What stands in a field that is a text and nothing else comes back from JSON as it is, whatever its length,
+    and in a model where no function validates or writes anything the rest does not depend on it. So it need
+    not be held once more, only to be compared.
+    """
+    values = model.__dict__
+    long = [
+        name for name in _texts(type(model)) if type(text := values.get(name)) is str and len(text) > _LONG
+    ]
+    if not long:
+        return None
+    copy = BaseModel.__copy__(model)
+    copy.__dict__.update({name: values[name][:_SHOWN] for name in long})
+    return copy
+
+
+def _texts(cls: type[BaseModel]) -> frozenset[str]:
+    """Return the fields that are texts without any condition, none where functions see to the data."""
+    known = _plain_texts.get(ref(cls))
+    if known is None:
+        schema: Any = cls.__pydantic_core_schema__
+        known = frozenset()
+        if schema["type"] == "model" and not _mentions(schema, _asks_a_function, set()):
+            fields = schema["schema"].get("fields", {})
+            known = frozenset(name for name, field in fields.items() if _is_plain_text(field["schema"]))
+        _plain_texts.keep(cls, known)
+    return known
+
+
+def _asks_a_function(schema: Mapping[str, Any]) -> bool:
+    return (
+        str(schema.get("type")).startswith("function")
+        or any(
+            schema.get(key)
+            for key in (
+                "serialization",
+                "serialization_exclude",
+                "custom_init",
+                "post_init",
+                "computed_fields",
+            )
+        )
+        or any(key.startswith("str_") for key in schema)  # of a config: it may strip or change texts
+        or bool(schema.get("default_factory_takes_data") or schema.get("serialization_exclude_if"))
+    )
+
+
+def _is_plain_text(schema: Mapping[str, Any]) -> bool:
+    while schema["type"] in ("default", "nullable"):
+        schema = schema["schema"]
+    return schema["type"] == "str" and not schema.keys() - {"type", "metadata"}
 
 
 def dump_payload(model: BaseModel, shape: Shape | None = None) -> bytes:
