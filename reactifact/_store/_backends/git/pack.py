@@ -74,6 +74,57 @@ def build_pack(objects: Mapping[Oid, GitObject]) -> PackFiles:
     return PackFiles(body + checksum, build_index(entries, checksum), checksum.hex())
 
 
+class PackStream:
+    """The pack that `build_pack` builds, and its index, made while they are written: for large objects."""
+
+    def __init__(self, objects: Mapping[Oid, GitObject]) -> None:
+        self._objects = objects
+        self._entries: list[Entry] = []
+        self._checksum = b""
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yield the bytes of the pack, its checksum as the last chunk. To be gone through once."""
+        objects = self._objects
+        header = b"PACK" + struct.pack(">II", 2, len(objects))
+        digest = hashlib.sha1(header, usedforsecurity=False)
+        yield header
+        offset = len(header)
+        for _, oid in sorted([(_ORDER[item.kind], oid) for oid, item in objects.items()]):
+            begun, crc = offset, 0
+            for chunk in _packed(objects[oid]):
+                digest.update(chunk)
+                crc = zlib.crc32(chunk, crc)
+                offset += len(chunk)
+                yield chunk
+            self._entries.append(Entry(bytes.fromhex(oid), begun, crc))
+        self._checksum = digest.digest()
+        yield self._checksum
+
+    def index(self) -> bytes:
+        """Return the index of the pack, once all of it was made."""
+        return build_index(self._entries, self._checksum)
+
+
+_PIECE = 256 * 1024  # bytes that are compressed at once, so that they are not all held compressed too
+
+
+def _packed(item: GitObject) -> Iterator[bytes]:
+    """Yield the bytes of one object in a pack."""
+    kind, data = item
+    header = _entry_header(_TYPE[kind], len(data))
+    if len(data) <= _PIECE:
+        yield header + deflate(data, 1)
+        return
+    yield header
+    deflater = zlib.compressobj(1)
+    with memoryview(data) as view:
+        for start in range(0, len(data), _PIECE):
+            with view[start : start + _PIECE] as piece:
+                if chunk := deflater.compress(piece):
+                    yield chunk
+    yield deflater.flush()
+
+
 def build_index(entries: Iterable[Entry], pack_checksum: bytes) -> bytes:
     """Return the version 2 index of a pack that holds `entries`."""
     ordered = sorted(entries)
