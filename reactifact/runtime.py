@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from ._context.push import StoreLock, require_current, run_lock
+from ._context.push import StoreLock, release_together, require_current, run_lock
 from ._context.working_copy import current_scope
 from ._observers import Observation, Observer, emit, observation, observed
 from ._runtime import config, turn
@@ -263,7 +263,7 @@ class Runtime(Wiring):
                     with metered(self.context.resources, current.tracker, limits.budget):
                         await (_told(current, body) if observation() is not None else body(current))
                 finally:
-                    await self._give_back_run_lock(lock)
+                    await self._give_back_run_lock(lock, *current.kept)
         finally:
             config.leave(info)
             if token is not None:
@@ -303,9 +303,8 @@ class Runtime(Wiring):
                 return None
             if not context.is_exclusive:
                 lock = run_lock(line, context.resources.clock)
-                await lock.acquire()
             try:
-                await require_current(context)
+                await require_current(context, lock)
             except StaleSession:
                 from ._context.rebase import take_in
 
@@ -316,10 +315,10 @@ class Runtime(Wiring):
             raise
         return lock
 
-    async def _give_back_run_lock(self, lock: StoreLock | None) -> None:
+    async def _give_back_run_lock(self, lock: StoreLock | None, *others: StoreLock) -> None:
         try:
-            if lock is not None:
-                await lock.release()
+            if lock is not None or others:
+                await release_together(*others, *([] if lock is None else [lock]))
         finally:
             self.context.runner = None
 

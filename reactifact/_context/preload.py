@@ -9,7 +9,7 @@ the steps of a turn call before they go on, for a store that is not local. Keepi
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from pydantic import BaseModel
 
@@ -26,14 +26,16 @@ from .._store.layout import (
     file_path,
     versions_path,
 )
-from .._store.object_db import Place, Staging, Tree
+from .._store.object_db import Database, NotAtHand, Place, Staging, Tree
 from .._store.objects import TREE_MODE, GitObject, Oid
 from .._store.state import State, Stored
 from .._store.trees import Path, read_ahead, read_trees
 from ..artifacts import ACTION_TYPE, check_text, is_subtype
-from ..threads import in_thread
+from ..threads import in_thread, short_call
 from .commit import Committer
 from .working_copy import WorkingCopy
+
+T = TypeVar("T")
 
 Levels = Generator[Mapping[Place, Oid], None, None]
 """Yields, level by level, what is to be read next; it goes on when that is there."""
@@ -193,6 +195,7 @@ def _action_paths(metas: Iterable[Meta]) -> set[Place]:
 # -- what the steps of a turn need, of a store that is not local --
 
 
+_LOOKED_AT_ON_THE_LOOP = 256  # objects; a hop to a thread and back costs about as much
 _UPPER_TREES = 64  # a level of trees with more is left: one look-up then reads two trees and one file
 
 
@@ -215,7 +218,9 @@ async def look_ahead(
     outbox: bool = False,
     stale: bool = False,
 ) -> None:
-    """Read, in a worker thread, all that the next step on the event loop looks up. A local store needs none.
+    """Read all that the next step on the event loop looks up. A local store needs none.
+
+    What is not at hand is read in a worker thread.
 
     That is: what committing the present changes needs, what is known of the artifacts `ids` and where they
     stand, and the places (type id, id) where a version is to be `placed`; with `queue` the events that wait
@@ -223,10 +228,27 @@ async def look_ahead(
     with `stale` who has read what.
     """
     if commits.is_remote:
+        database = commits.line.database
         ahead = Ahead.of(commits, ids, placed, queue=queue, outbox=outbox)
-        commits.line.objects.ahead = await in_thread(ahead.read)
+        commits.line.objects.ahead = await _at_hand_or_read(database, ahead.read)
         if stale:
             await in_thread(commits.line.state.twin().all_readers)
+
+
+async def look_at(database: Database, look: Callable[[], T]) -> T:
+    """Return what a function finds that reads objects and may be called twice; raises what it raises."""
+    if database.backend.is_local:
+        return await short_call(True, look)
+    return await _at_hand_or_read(database, look)
+
+
+async def _at_hand_or_read(database: Database, look: Callable[[], T]) -> T:
+    """Call a function in a worker thread, unless the objects that it reads are few and at hand."""
+    try:
+        with database.at_hand_alone(_LOOKED_AT_ON_THE_LOOP):
+            return look()
+    except NotAtHand:
+        return await in_thread(look)
 
 
 class Ahead(NamedTuple):

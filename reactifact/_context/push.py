@@ -7,20 +7,24 @@ branch. Once started a write is not cancelled: a commit is written whole or not 
 from __future__ import annotations
 
 import math
-from contextlib import AbstractContextManager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from contextvars import ContextVar
+from typing import TypeVar
 
 from anyio import CancelScope
 
 from .._store._backends.kv import MemoryBackend
 from .._store._backends.locks import Ticket
 from .._store.branch import Branch, new_change_id
-from .._store.protocol import HeldLock, ObjectBackend
+from .._store.protocol import HeldLock, ObjectBackend, recalling, releasing
 from ..clock import Clock
 from ..errors import SessionBusy, StaleSession
 from ..threads import at_once, during, is_quick, short_call, write_through
 from .context import Context
 from .preload import look_ahead
+
+T = TypeVar("T")
 
 # -- bringing a context to the store: the barrier that a save and a delivery wait for --
 
@@ -59,11 +63,17 @@ async def publish(context: Context) -> None:
             line.database.tidy()
 
 
-async def require_current(context: Context) -> None:
-    """Raise `StaleSession` when somebody else wrote the branch; go on as `follow` does where nobody did."""
+async def require_current(context: Context, lock: StoreLock | None = None) -> None:
+    """Raise `StaleSession` when somebody else wrote the branch; go on as `follow` does where nobody did.
+
+    A `lock` is taken first, and is held afterwards whatever is raised, but for what `acquire` raises.
+    """
     line = context.line
     try:
-        await short_call(line.database.backend.is_local, line.require_current)
+        if lock is None:
+            await short_call(line.database.backend.is_local, line.require_current)
+        else:
+            await lock.acquire(line.require_current, *([] if line.ref is None else [line.ref]))
     except StaleSession:
         if not _follow(line):
             line.require_current()  # unless a write of ours went through meanwhile
@@ -115,8 +125,10 @@ class StoreLock:
         self._held: AbstractContextManager[HeldLock] | None = None
         self._lock: HeldLock | None = None
 
-    async def acquire(self) -> None:
-        """Take the lock.
+    async def acquire(self, look: Callable[[], T] | None = None, *refs: str) -> T | None:
+        """Take the lock, and return what `look` finds under it; it is held also where that raises.
+
+        A backend far away says in one trip whether the lock is taken and what `refs` hold.
 
         Raises `SessionBusy`, naming the holder, when the wait was in vain, and at once where the holder
         waits for the code that asks.
@@ -127,8 +139,7 @@ class StoreLock:
         try:
             while True:
                 try:
-                    await short_call(self._backend.is_local, self._attempt, ticket)
-                    return
+                    return await short_call(self._backend.is_local, self._attempt, ticket, look, refs)
                 except SessionBusy as error:
                     self._refuse_own(error)
                     left = until - self._clock.monotonic()
@@ -144,17 +155,21 @@ class StoreLock:
                 with CancelScope(shield=True):
                     await short_call(self._backend.is_local, ticket.leave)
 
-    def _attempt(self, ticket: Ticket | None) -> None:
-        """Take the lock where it is our turn. Raises `SessionBusy`."""
+    def _attempt(
+        self, ticket: Ticket | None, look: Callable[[], T] | None, refs: tuple[str, ...]
+    ) -> T | None:
+        """Take the lock where it is our turn, and look. Raises `SessionBusy`."""
         is_ours = self._backend.queue(self._name).is_empty() if ticket is None else ticket.is_first()
         if not is_ours:
             raise SessionBusy(
                 f"others wait for the lock {self._name!r} of {self._backend.location} and came first: "
                 f"wait, or pass a longer wait"
             )
-        lock = self._backend.lock(self._name)
-        self._lock = lock.__enter__()
-        self._held = lock
+        with recalling(self._backend, *refs) if refs else nullcontext():
+            lock = self._backend.lock(self._name)
+            self._lock = lock.__enter__()
+            self._held = lock
+            return None if look is None else look()
 
     def require_held(self) -> None:
         """Ask whether the lock is still ours; blocks. Raises `LockLost`."""
@@ -177,14 +192,7 @@ class StoreLock:
 
     async def release(self) -> None:
         """Give the lock back; one that is not held is fine."""
-        lock, self._held, self._lock = self._held, None, None
-        if lock is not None:
-            is_local = self._backend.is_local
-            if is_quick(is_local):
-                lock.__exit__(None, None, None)
-            else:
-                with CancelScope(shield=True):
-                    await short_call(is_local, lock.__exit__, None, None, None)
+        await release_together(self)
 
     async def __aenter__(self) -> StoreLock:
         await self.acquire()
@@ -192,6 +200,33 @@ class StoreLock:
 
     async def __aexit__(self, *exc: object) -> None:
         await self.release()
+
+
+async def release_together(*locks: StoreLock) -> None:
+    """Give locks of one backend back, of one far away in one round trip; those that are not held are fine."""
+    held: list[AbstractContextManager[HeldLock]] = []
+    for lock in locks:
+        if lock._held is not None:
+            held.append(lock._held)
+        lock._held = lock._lock = None
+    if not held:
+        return
+    backend = locks[0]._backend
+
+    if is_quick(backend.is_local):
+        _give_back(backend, held)
+    else:
+        with CancelScope(shield=True):
+            await short_call(backend.is_local, _give_back, backend, held)
+
+
+def _give_back(backend: ObjectBackend, held: list[AbstractContextManager[HeldLock]]) -> None:
+    if len(held) == 1:
+        held[0].__exit__(None, None, None)
+        return
+    with releasing(backend), ExitStack() as stack:
+        for one in held:
+            stack.push(one)
 
 
 _waiting: ContextVar[tuple[StoreLock, ...]] = ContextVar("reactifact_locks", default=())

@@ -18,7 +18,7 @@ import anyio
 
 from .._context import delivery
 from .._context.context import Context
-from .._context.preload import look_ahead
+from .._context.preload import look_ahead, look_at
 from .._context.push import StoreLock, drain_lock, publish_ledger
 from .._context.working_copy import WorkingCopy
 from .._observers import emit, observation, observed
@@ -26,6 +26,7 @@ from .._store._history.fetched import fetched_news, join_fetched
 from .._store._history.lease import lease_end, require_running
 from .._store.branch import Branch
 from .._store.ledger import LedgerEvent
+from .._store.protocol import recalling
 from .._store.state import State
 from ..artifacts import Artifact
 from ..errors import (
@@ -41,7 +42,7 @@ from ..errors import (
 )
 from ..interrupt import WAKE, PendingAction
 from ..logging import bind, get_logger
-from ..threads import abandonable, at_once, in_thread, is_quick, short_call
+from ..threads import abandonable, at_once, in_thread, short_call
 from ..types.registry import resolve, revision_of
 from .plan import Upcoming
 from .tasks import Function, run_all, within
@@ -164,7 +165,11 @@ class Options(NamedTuple):
 
 
 async def drain(
-    context: Context, dispatcher: Dispatcher | None, options: Options, done: Drained | None = None
+    context: Context,
+    dispatcher: Dispatcher | None,
+    options: Options,
+    done: Drained | None = None,
+    kept: list[StoreLock] | None = None,
 ) -> Drained:
     """Send every waiting action once, in the order they were planned; without a dispatcher, wakes alone.
 
@@ -172,10 +177,12 @@ async def drain(
     a kill repeats at most the one in flight (those in flight, with `concurrency`). An action that
     fails stops only those that share its `ordering_key`. With `simulate` nothing is sent: the
     branch alone notes what would have been. `done` tells what was done also where an error ends the
-    drain. Raises `TypeNotFoundError` or `UnreadablePayload`, before anything is sent, when what an action
-    rests on cannot be read; `LedgerMissing` when it is not known what was sent before; `SessionBusy` when
-    another drain has not ended within the wait; `LockLost`, before the next send, when the drain's lock may
-    be another's by now; `LeaseHeld`, likewise, when another store has the lease of the session.
+    drain. Its lock is added to `kept`, where that is given, for the caller to give back.
+
+    Raises `TypeNotFoundError` or `UnreadablePayload`, before anything is sent, when what an action rests on
+    cannot be read; `LedgerMissing` when it is not known what was sent before; `SessionBusy` when another
+    drain has not ended within the wait; `LockLost`, before the next send, when the drain's lock may be
+    another's by now; `LeaseHeld`, likewise, when another store has the lease of the session.
     """
     done = Drained() if done is None else done
     line, clock = context.commits.line, context.resources.clock
@@ -183,26 +190,31 @@ async def drain(
     if seen is not None:
         seen = seen._replace(session_id=line.session, branch=line.branch)
     with bind(session_id=line.session, branch=line.branch), observed(seen):
-        async with drain_lock(line, clock, options.wait) as lock:
+        lock = drain_lock(line, clock, options.wait)
+        try:
             return await _drain(context, _Drainer(context, dispatcher, options, done, lock))
+        finally:
+            if kept is None:
+                await lock.release()
+            else:
+                kept.append(lock)
 
 
 async def _drain(context: Context, drainer: _Drainer) -> Drained:
     options, done = drainer.options, drainer.done
-    await drainer.look()
-    drainer.is_fresh = is_quick(not context.commits.is_remote)
+    await drainer.take_lock()
     line, is_local = context.commits.line, not context.commits.is_remote
-    if line.database.fetches is not None:
+    fetches = line.database.fetches is not None
+    if fetches:
         news = await short_call(is_local, fetched_news, line.ledger)
         if news:
-            drainer.is_fresh = False
             await in_thread(join_fetched, line.database, line.session)
             await drainer.look()
     if not is_local:
         await look_ahead(context.commits, outbox=True)
     if options.retry_failed:
         _rearm(context, options.max_attempts)
-    await _report_refused(context, drainer)
+    await drainer.report_refused()
     working = context.commits.working
     waiting = delivery.sendable(working, context.resources.clock.now(), options.retry_at)
     if drainer.dispatcher is None:
@@ -214,8 +226,9 @@ async def _drain(context: Context, drainer: _Drainer) -> Drained:
         context.commits.note_simulated(waiting)
         return done
     if waiting:
-        await short_call(is_local, line.require_ledger)
-        await drainer.take_lease()
+        await look_at(line.database, line.require_ledger)
+        if fetches:
+            await drainer.take_lease()
     try:
         with drainer.lock.waits_for():
             await drainer.send_all(waiting)
@@ -246,20 +259,36 @@ class _Drainer:
         self._blocked: set[str] = set()  # ordering keys with a failure before
         self._looking = anyio.Lock() if options.concurrency > 1 else None  # sends begin as they were planned
         self._tip = context.commits.line.published
-        self.is_fresh = False  # looked just now, with nothing awaited since: the first send needs no look
         self._newer: State | None = None  # what the branch came to be while it was drained
         self._is_gone = False
+        self._has_just_looked = False  # and no code of users ran since
+
+    async def take_lock(self) -> None:
+        """Take the lock, and see what others delivered and wrote. Raises `SessionBusy`."""
+        await self._hear(await self.lock.acquire(self._looked, *self._refs()) or [])
 
     async def look(self) -> None:
         """See that the lock is still ours, what others delivered and wrote. Raises `LockLost`."""
+        await self._hear(await short_call(not self._context.commits.is_remote, self._looked_again))
+
+    async def _hear(self, heard: list[LedgerEvent]) -> None:
         commits = self._context.commits
-        heard = await short_call(not commits.is_remote, self._looked)
         if heard:
             await look_ahead(commits, [found.action_id for found in heard], outbox=True)
             delivery.hear_of_others(commits.working, heard, self._clock.now())
+        self._has_just_looked = True
+
+    def _refs(self) -> list[str]:
+        """Return the refs that a look looks at."""
+        line = self._context.commits.line
+        return [line.ledger.ref, *([line.ref] if self.options.is_apart and line.ref is not None else [])]
+
+    def _looked_again(self) -> list[LedgerEvent]:
+        with recalling(self._context.commits.line.database.backend, *self._refs()):
+            self.lock.require_held()
+            return self._looked()
 
     def _looked(self) -> list[LedgerEvent]:
-        self.lock.require_held()
         line = self._context.commits.line
         if self.options.is_apart and line.ref is not None:
             tip = line.database.backend.refs(line.ref).get(line.ref)
@@ -269,11 +298,21 @@ class _Drainer:
                 self._tip = tip
         return line.ledger.hear()
 
+    async def report_refused(self) -> None:
+        """Report, once, the actions whose key was delivered with another payload."""
+        context, options = self._context, self.options
+        working = context.commits.working
+        for action in delivery.refused(working):
+            error = IntentConflict(action.data.error or "")
+            delivery.refuse(working, action.id, self._clock.now())
+            await publish_ledger(context)
+            self.done.errors.append((-1, error))
+            self._has_just_looked = False
+            await _call_back(options.on_error, action, error)
+
     async def take_lease(self) -> None:
         """See that this store may deliver the session. Raises `LeaseHeld`."""
         line = self._context.commits.line
-        if line.database.fetches is None:
-            return  # there is nothing to share a lease by
         self._lease_end = await short_call(
             not self._context.commits.is_remote, lease_end, line.database, line.session, self._clock.now()
         )
@@ -423,9 +462,7 @@ class _Drainer:
         if self.options.stops is not None and self.options.stops():
             self.done.is_cut = True
             return False
-        if self.is_fresh:
-            self.is_fresh = False
-        elif self._looking is None:
+        if self._looking is None:
             await self._look_again()
         else:
             async with at_once(self._looking):
@@ -439,7 +476,9 @@ class _Drainer:
         """See before a send that lock and lease are still ours, and what others delivered meanwhile."""
         if self._lost is None:
             try:
-                await self.look()
+                if not self._has_just_looked:
+                    await self.look()
+                self._has_just_looked = False
                 if self._lease_end is not None:
                     now = self._clock.now()
                     require_running(self._lease_end, self._context.commits.line.session, now)
@@ -512,18 +551,6 @@ def _rearm(context: Context, max_attempts: int | None) -> None:
     for action in delivery.failed(context.working):
         if max_attempts is None or action.data.attempts < max_attempts:
             context.retry_action(action.id)
-
-
-async def _report_refused(context: Context, drainer: _Drainer) -> None:
-    """Report, once, the actions whose key was delivered with another payload."""
-    options, done = drainer.options, drainer.done
-    for action in delivery.refused(context.commits.working):
-        error = IntentConflict(action.data.error or "")
-        drainer.is_fresh = False
-        delivery.refuse(context.commits.working, action.id, context.resources.clock.now())
-        await publish_ledger(context)
-        done.errors.append((-1, error))
-        await _call_back(options.on_error, action, error)
 
 
 async def _call_back(

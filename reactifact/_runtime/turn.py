@@ -15,7 +15,7 @@ from anyio.lowlevel import checkpoint_if_cancelled
 from .._context import delivery
 from .._context.context import Context
 from .._context.preload import look_ahead
-from .._context.push import ensure_attached, publish
+from .._context.push import StoreLock, ensure_attached, publish, release_together
 from .._observers import emit, observation
 from ..budget import Budget, BudgetTracker, RunOutcome, RunStats
 from ..errors import told
@@ -70,6 +70,8 @@ class Turn:
     known: generation.Plan | None = None
     absent: dict[str, int] = field(default_factory=dict)  # agents that events wait for, not registered
     is_over: bool = False
+    kept: list[StoreLock] = field(default_factory=list)
+    """The lock of a drain that has ended: it goes with that of the turn, or before an agent works again."""
     context: Context = field(init=False)
     """The context the turn works on."""
     _running: generation.Execution = field(init=False)
@@ -265,6 +267,8 @@ class Turn:
 
     async def _execute(self, planned: generation.Plan) -> None:
         context, wiring = self.context, self.wiring
+        if self.kept:
+            await _give_back(self.kept)
         work = planned.work
         if wiring.scheduler is not None:
             work = await scheduled(wiring.scheduler, context, work)
@@ -379,7 +383,9 @@ class Turn:
             await self.wiring.session.save()
 
     async def _deliver(self) -> drain.Drained:
-        drained = await deliver(self.wiring)
+        # an observer may drain in turn, and have the turn wait for it
+        keeps = self.context.commits.is_remote and observation() is None
+        drained = await deliver(self.wiring, self.kept if keeps else None)
         self.tried += drained.tried
         return drained
 
@@ -417,8 +423,11 @@ def may_deliver(wiring: Wiring) -> bool:
     return moment is not None and moment <= now
 
 
-async def deliver(wiring: Wiring) -> drain.Drained:
-    """Write what was decided, then send it. Nothing is sent that is not in the store."""
+async def deliver(wiring: Wiring, kept: list[StoreLock] | None = None) -> drain.Drained:
+    """Write what was decided, then send it. Nothing is sent that is not in the store.
+
+    `kept` is given the lock of the drain, for the caller to give back.
+    """
     context = wiring.context
     if not context.has_actions():
         return drain.Drained()
@@ -436,6 +445,13 @@ async def deliver(wiring: Wiring) -> drain.Drained:
         context.commits.note_simulated(simulated)  # with what planned them: no other drain may see them wait
     if ensure_attached(context):
         await publish(context)
-    drained = await drain.drain(context, wiring.dispatcher, wiring.outbox_options())
+    if kept:
+        await _give_back(kept)
+    drained = await drain.drain(context, wiring.dispatcher, wiring.outbox_options(), kept=kept)
     drained.tried += len(simulated)
     return drained
+
+
+async def _give_back(kept: list[StoreLock]) -> None:
+    locks, kept[:] = [*kept], []
+    await release_together(*locks)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from hashlib import sha1
 from typing import NamedTuple, Protocol
@@ -201,6 +202,10 @@ class Objects(Protocol):
     def derived(self, source: Oid, make: Callable[[Staging], Oid]) -> Oid: ...
 
 
+class NotAtHand(Exception):
+    """What was looked up would have to be read from the backend, or is much."""
+
+
 class Database:
     """The stored objects of one backend. Safe to use from several threads."""
 
@@ -219,6 +224,7 @@ class Database:
         self._writes = 0  # since the store was tidied last
         self._tidying: threading.Thread | None = None
         self._lock = threading.Lock()
+        self._thread = threading.local()  # how many objects one that reads none may look at
         self._raw: OrderedDict[Oid, GitObject] = OrderedDict()
         self._raw_bytes = 0
         self._trees: OrderedDict[Oid, Tree] = OrderedDict()
@@ -253,6 +259,7 @@ class Database:
         if self._lines is None or oid in self.made.objects:
             found = self._fetch([oid])
         else:
+            self._require_free_to_read()
             found = self._lines.read_line(oid, 1)
         if is_on_loop():
             with self._lock:
@@ -263,6 +270,11 @@ class Database:
     def prefetch(self, oids: Iterable[Oid]) -> None:
         """Bring objects into the cache in one read."""
         asked = dict.fromkeys(oids)  # it may ask for trees of ours on the way
+        left = self._left_to_look_at()
+        if left is not None:
+            if len(asked) > left:
+                raise NotAtHand
+            self._thread.left = left - len(asked)
         with self._lock:
             wanted = [oid for oid in asked if oid not in self._raw]
         if wanted:
@@ -278,6 +290,7 @@ class Database:
         with self._lock:
             if commit in self._raw:
                 return False
+        self._require_free_to_read()
         self._keep(self._lines.read_line(commit, most))
         return True
 
@@ -338,7 +351,28 @@ class Database:
             self._trees.clear()
             self.made = Derived()
 
+    @contextmanager
+    def at_hand_alone(self, most: int) -> Iterator[None]:
+        """Let this thread read nothing from the backend, and look ahead at `most` objects in all.
+
+        What is beyond that raises `NotAtHand`.
+        """
+        self._thread.left = most
+        try:
+            yield
+        finally:
+            self._thread.left = None
+
+    def _left_to_look_at(self) -> int | None:
+        found: int | None = getattr(self._thread, "left", None)
+        return found
+
+    def _require_free_to_read(self) -> None:
+        if self._left_to_look_at() is not None:
+            raise NotAtHand
+
     def _fetch(self, oids: list[Oid]) -> dict[Oid, GitObject]:
+        self._require_free_to_read()
         made = self.made.objects
         if not made:
             return self.backend.read_many(oids)

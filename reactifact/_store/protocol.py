@@ -170,14 +170,31 @@ class RecallsRefs(Protocol):
     def recalling(self, *prefixes: str) -> AbstractContextManager[None]:
         """Let this thread see the refs, for the length of a `with`, as they were when it asked first.
 
-        Those below `prefixes` are read at once. A write of this thread is seen.
+        Those below `prefixes` are read with what it asks first, be it other refs or a lock. A write of this
+        thread is seen.
         """
         ...
 
 
 def recalling(backend: ObjectBackend, *prefixes: str) -> AbstractContextManager[None]:
     """Return the `with` of a backend that recalls refs; from another one each look is a new one."""
-    return backend.recalling(*prefixes) if isinstance(backend, RecallsRefs) else nullcontext()
+    if backend.is_local or not isinstance(backend, RecallsRefs):
+        return nullcontext()
+    return backend.recalling(*prefixes)
+
+
+@runtime_checkable
+class ReleasesTogether(Protocol):
+    """A backend far away, which gives several locks back in one go."""
+
+    def releasing(self) -> AbstractContextManager[None]:
+        """Let the locks that this thread gives back inside of the `with` go together at its end."""
+        ...
+
+
+def releasing(backend: ObjectBackend) -> AbstractContextManager[None]:
+    """Return the `with` of a backend that gives locks back together; from another one each goes at once."""
+    return backend.releasing() if isinstance(backend, ReleasesTogether) else nullcontext()
 
 
 class RefWatch(Protocol):

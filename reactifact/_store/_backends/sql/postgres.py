@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ...._extras import install_command
 from ....errors import Contention, FormatTooNew, NotAStore, StoreError
@@ -44,7 +44,7 @@ from .postgres_statements import (
 )
 
 if TYPE_CHECKING:
-    from .postgres_connection import AdvisoryLocks, Connection, Listener, Server
+    from .postgres_connection import AdvisoryLocks, Connection, Listener, Question, Server
 
 
 # -- loading the parts of the PostgreSQL store that import psycopg, an optional extra, when they are needed --
@@ -95,12 +95,33 @@ def published_in(dsn: str) -> Published | None:
     return published_in_rows(server.location, rows) if rows else None
 
 
-class _RefRows(NamedTuple):
-    """All refs from one name to another, as they were at one moment."""
+_Range = tuple[str, str]
+"""The first and the last of some names."""
 
-    first: str
-    last: str
-    rows: list[tuple[Any, ...]]
+
+class _Recalled:
+    """The refs that a thread saw, range by range, and the ranges that it reads with the next it asks."""
+
+    def __init__(self) -> None:
+        self.awaited: list[_Range] = []
+        self._seen: list[tuple[_Range, list[tuple[Any, ...]]]] = []
+
+    def rows(self, first: str, last: str) -> list[tuple[Any, ...]] | None:
+        """Return the refs of a range that was seen, `None` for another one."""
+        for names, rows in self._seen:
+            if names[0] <= first and last <= names[1]:
+                return [row for row in rows if first <= row[0] <= last]
+        return None
+
+    def see(self, ranges: list[_Range], rows: list[tuple[Any, ...]]) -> None:
+        """Take what some ranges hold."""
+        for names in ranges:
+            self._seen.append((names, [row for row in rows if names[0] <= row[0] <= names[1]]))
+        self.awaited = [names for names in self.awaited if names not in ranges]
+
+    def forget(self) -> None:
+        """See what is asked from now on anew."""
+        self._seen.clear()
 
 
 # -- `PostgreSQLKVBackend`: objects, refs and values in the tables of one PostgreSQL schema --
@@ -156,10 +177,10 @@ class PostgreSQLKVBackend(SQLBackend):
         self._schema = schema
         self._sql = Statements(schema)
         self._server = server(dsn, sync=durability != "os", read_only=read_only)
-        self._locks = locks(self._server, f"lock\0{schema}")
+        self._locks = locks(self._server, f"lock\0{schema}", self._awaited)
         self._mutex = threading.Lock()
         self._in_doubt: set[tuple[RefUpdate, ...]] = set()  # writes whose end was not heard of
-        self._thread = threading.local()  # the refs that a thread recalls
+        self._thread = threading.local()  # what a thread recalls
         self._prunes = 0  # how many there had been when this store was opened
         self._beside_published = beside_published
         self._is_made = False  # whether there are tables, as far as is known
@@ -211,8 +232,8 @@ class PostgreSQLKVBackend(SQLBackend):
         try:
             self._server.run("writing to", work)
         finally:
-            if recalled := getattr(self._thread, "refs", None):
-                recalled.clear()
+            if (recalled := self._recalled) is not None:
+                recalled.forget()
         with self._mutex:
             self._in_doubt.discard(done)
         self._step("committed")
@@ -266,6 +287,12 @@ class PostgreSQLKVBackend(SQLBackend):
             with self._lock_errors():
                 self._locks.release(name)
 
+    @contextmanager
+    def releasing(self) -> Iterator[None]:
+        """Let the locks that this thread gives back inside of the `with` go together at its end."""
+        with self._lock_errors(), self._locks.releasing():
+            yield
+
     def close(self) -> None:
         """Close the connections. Closing twice is fine; a later use opens them again."""
         self._locks.close()
@@ -278,34 +305,47 @@ class PostgreSQLKVBackend(SQLBackend):
             yield from self._read(self._sql.objects, binary(batch))
 
     def _ref_rows(self, first: str, last: str) -> list[tuple[Any, ...]]:
-        recalled: list[_RefRows] | None = getattr(self._thread, "refs", None)
-        for known in recalled or ():
-            if known.first <= first and last <= known.last:
-                return [row for row in known.rows if first <= row[0] <= last]
-        rows = self._read(self._sql.refs, first, last)
-        if recalled is not None:
-            recalled.append(_RefRows(first, last, rows))
+        recalled = self._recalled
+        if recalled is None:
+            return self._read(self._sql.refs, first, last)
+        rows = recalled.rows(first, last)
+        if rows is None:
+            ranges = [*recalled.awaited, (first, last)]
+            found = self._read(self._sql.refs_below, *map(list, zip(*ranges, strict=True)))
+            recalled.see(ranges, found)
+            rows = recalled.rows(first, last)
+            assert rows is not None
         return rows
+
+    @property
+    def _recalled(self) -> _Recalled | None:
+        return getattr(self._thread, "recalled", None)
+
+    def _awaited(self) -> Question | None:
+        """Return what a question about a lock is to bring along: the refs that this thread asks next."""
+        recalled = self._recalled
+        if recalled is None or not recalled.awaited or not self._is_made:
+            return None
+        ranges = list(recalled.awaited)
+        values = [list(column) for column in zip(*ranges, strict=True)]
+        return self._sql.refs_below, values, partial(recalled.see, ranges)
 
     @contextmanager
     def recalling(self, *prefixes: str) -> Iterator[None]:
         """Let this thread see the refs, for the length of a `with`, as they were when it asked first.
 
-        Those below `prefixes` are read at once. A write of this thread is seen.
+        Those below `prefixes` are read with what it asks first, be it other refs or a lock. A write of this
+        thread is seen.
         """
-        before = getattr(self._thread, "refs", None)
-        recalled: list[_RefRows] = [] if before is None else before
+        before = self._recalled
+        recalled = _Recalled() if before is None else before
         ranges = [found for prefix in prefixes if (found := name_range(prefix)) is not None]
-        if ranges:
-            rows = self._read(self._sql.refs_below, *map(list, zip(*ranges, strict=True)))
-            recalled += [
-                _RefRows(*names, [row for row in rows if names[0] <= row[0] <= names[1]]) for names in ranges
-            ]
-        self._thread.refs = recalled
+        recalled.awaited += [names for names in ranges if recalled.rows(*names) is None]
+        self._thread.recalled = recalled
         try:
             yield
         finally:
-            self._thread.refs = before
+            self._thread.recalled = before
 
     def _set(self, name: str, data: bytes | None) -> None:
         self._server.require_writable()

@@ -17,6 +17,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from ....errors import Contention, LockLost, NotAStore, SessionBusy, StoreBusy, StoreError
 from ..locks import ThreadLocks, wait_in_turn
+from .postgres_statements import one_round_trip
 
 # -- one PostgreSQL server as the store sees it: the DSN, a small pool of connections, errors --
 
@@ -342,7 +343,12 @@ def _location(parameters: dict[str, Any]) -> str:
 # -- named locks of a PostgreSQL store --
 
 
+Question = tuple[bytes, list[Any], Callable[[list[tuple[Any, ...]]], None]]
+"""A query with its values, and what is to be given its rows."""
+
 _LONGEST_PAUSE = 0.1
+_UNLOCK = b"SELECT pg_advisory_unlock(%s)"
+_UNLOCK_ALL = b"SELECT pg_advisory_unlock(key) FROM unnest(%s::bigint[]) AS held (key)"
 _HOLDER = b"""
 SELECT a.application_name, a.backend_start::text FROM pg_locks l JOIN pg_stat_activity a USING (pid)
 WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
@@ -366,11 +372,17 @@ _postgres_locks_left_behind: list[Connection] = []
 
 
 class AdvisoryLocks:
-    """The locks that one backend holds. `subject` keeps stores in one database apart."""
+    """The locks that one backend holds. `subject` keeps stores in one database apart.
 
-    def __init__(self, server: Server, subject: str) -> None:
+    `beside` is asked, in the thread that asks for or about a lock, for what to ask in the same round trip:
+    the answer is of a moment at which the lock was held.
+    """
+
+    def __init__(self, server: Server, subject: str, beside: Callable[[], Question | None]) -> None:
         self._server = server
         self._subject = subject
+        self._beside = beside
+        self._thread = threading.local()  # the locks that a thread gives back together
         self._threads = ThreadLocks(server.location)
         self._threads_pid = os.getpid()
         self._session = threading.Lock()  # of the connection
@@ -404,7 +416,7 @@ class AdvisoryLocks:
         with self._session:
             if connection is self._connection and self._pid == os.getpid():
                 try:
-                    row = connection.execute(b"SELECT pg_backend_pid()").fetchone()
+                    row = _answer(connection, _BACKEND, (), self._beside())
                     if row is not None and (connection, row[0]) == self._backend:
                         return
                 except psycopg.Error as error:
@@ -416,17 +428,37 @@ class AdvisoryLocks:
 
     def release(self, name: str) -> None:
         """Give the lock back; one that went with its connection is fine."""
+        together: list[str] | None = getattr(self._thread, "together", None)
+        if together is not None:
+            together.append(name)
+        else:
+            self._release([name])
+
+    @contextmanager
+    def releasing(self) -> Iterator[None]:
+        """Give back together, at the end, what this thread gives back inside."""
+        together: list[str] = []
+        self._thread.together = together
+        try:
+            yield
+        finally:
+            self._thread.together = None
+            if together:
+                self._release(together)
+
+    def _release(self, names: list[str]) -> None:
+        keys = [self._key(name) for name in names]
         try:
             with self._session:
-                key = self._key(name)
-                self._taken.discard(key)
+                self._taken.difference_update(keys)
                 if self._connection is not None and not self._connection.closed:
-                    self._connection.execute(b"SELECT pg_advisory_unlock(%s)", (key,))
+                    self._connection.execute(_UNLOCK_ALL, (keys,))
         except psycopg.Error as error:
             if not is_lost(error):
                 raise
         finally:
-            self._threads.release(name)
+            for name in names:
+                self._threads.release(name)
             if self._is_closed:
                 self.close()
 
@@ -462,7 +494,12 @@ class AdvisoryLocks:
         with self.queueing:
             mine = min(self.tickets.get(_queue_of(key), ()), default=_LAST_TICKET)
         with self._session:
-            had, backend = self._ask(_TRY, _queue_of(key), mine, key)
+            try:
+                had, backend = self._ask(_TRY, _queue_of(key), mine, key, beside=self._beside())
+            except psycopg.Error as error:
+                if not is_lost(error):
+                    self._ask(_UNLOCK, key)  # it may be what was asked beside it that failed
+                raise
             self._require_same_backend(backend, key)
             if had:
                 self._taken.add(key)
@@ -472,7 +509,7 @@ class AdvisoryLocks:
         """Raise `NotAStore` where a pooler has given the connection another backend: its locks are there."""
         known, self._backend = self._backend, (self._connection, backend)
         if known[0] is self._connection and known[1] != backend:
-            self._ask(b"SELECT pg_advisory_unlock(%s)", key)  # as far as the same backend still answers
+            self._ask(_UNLOCK, key)  # as far as the same backend still answers
             raise NotAStore(self._server.shared_backends())
 
     def _holder(self, key: int) -> str:
@@ -492,15 +529,15 @@ class AdvisoryLocks:
         with self._session:
             return self._ask(query, *values)
 
-    def _ask(self, query: bytes, *values: int) -> Any:
+    def _ask(self, query: bytes, *values: int, beside: Question | None = None) -> Any:
         try:
-            return self._open().execute(query, values).fetchone()
+            return _answer(self._open(), query, values, beside)
         except psycopg.Error as error:
             if not is_lost(error):
                 raise
             if self._connection is not None:
                 self._connection.close()
-            return self._open().execute(query, values).fetchone()
+            return _answer(self._open(), query, values, beside)
 
     def _open(self) -> Connection:
         if self._pid != os.getpid():
@@ -534,6 +571,18 @@ class AdvisoryLock:
     def require_held(self) -> None:
         """Raise `LockLost` when the connection that took the lock is gone."""
         self._locks.require_held(self._name, self._connection)
+
+
+def _answer(connection: Connection, query: bytes, values: tuple[int, ...], beside: Question | None) -> Any:
+    """Return the row that answers a query; what is asked beside it is answered afterwards, in one trip."""
+    if beside is None:
+        return connection.execute(query, values).fetchone()
+    other, other_values, take = beside
+    with one_round_trip(connection):
+        found = connection.execute(query, values)
+        rows = connection.cursor(binary=True).execute(other, other_values)
+    take(rows.fetchall())
+    return found.fetchone()
 
 
 def _queue_of(key: int) -> int:

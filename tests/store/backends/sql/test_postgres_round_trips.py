@@ -1,4 +1,4 @@
-"""How often opening, forking and merging wait for a PostgreSQL server, seen on the wire."""
+"""How often opening, forking, merging and a turn wait for a PostgreSQL server, seen on the wire."""
 
 from __future__ import annotations
 
@@ -7,12 +7,24 @@ from typing import Any
 
 import psycopg
 import pytest
+from building import MAIN, put
 from postgres_proxy import Proxy
 from pydantic import BaseModel
 
-from reactifact import SessionStore
+from reactifact import (
+    Consume,
+    PendingAction,
+    ProduceCall,
+    Runtime,
+    SessionStore,
+    create_agent,
+    produce,
+    threads,
+)
 from reactifact.branching import BranchStore
-from reactifact.errors import StoreError
+from reactifact.checkpoints import PostgreSQLKVBackend
+from reactifact.errors import SessionBusy, StoreError
+from reactifact.testing import RecordingDispatcher
 
 pytestmark = pytest.mark.anyio
 
@@ -23,6 +35,14 @@ CHANGES = 10
 class Sheet(BaseModel):
     number: int
     text: str = ""
+
+
+class Order(BaseModel):
+    number: int
+
+
+class Receipt(BaseModel):
+    number: int
 
 
 async def changed(dsn: str, branch: str, ids: list[str]) -> None:
@@ -71,6 +91,83 @@ async def test_opening_forking_and_merging_take_few_round_trips(postgres_dsn: st
     assert taken["open"] <= 8
     assert taken["fork"] <= 12
     assert taken["merge"] <= 24
+
+
+@produce(Receipt, also_creates=[PendingAction], reacts_to=Order)
+async def confirm(call: ProduceCall) -> None:
+    assert call.trigger is not None
+    number = call.trigger.data.number
+    call.effects.act("notify", key=f"notify:{number}", payload={"number": number})
+    call.effects.create(Receipt(number=number), id=f"receipt:{number}")
+
+
+async def test_a_turn_takes_a_trip_for_each_lock_and_each_write(
+    postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two locks with what is looked at under them, the order, what was decided, the delivery, the release."""
+    hops = 0
+    in_thread = threads._on_asyncio
+
+    async def counted(*call: Any) -> Any:
+        nonlocal hops
+        hops += 1
+        return await in_thread(*call)
+
+    monkeypatch.setattr(threads, "_on_asyncio", counted)
+    proxy = Proxy(postgres_dsn)
+    sessions = SessionStore(proxy.dsn)
+    session = await sessions.open("shop")
+    dispatcher = RecordingDispatcher()
+    agents = [create_agent("clerk", consumes=[Consume(Order)], produces=[confirm])]
+    runtime = Runtime(session.context, agents=agents, session=session, dispatcher=dispatcher)
+    taken: list[tuple[int, int]] = []
+    for number in range(12):
+        before = proxy.round_trips, hops
+        session.context.create(Order(number=number), id=f"order:{number}")
+        await runtime.arun()
+        taken.append((proxy.round_trips - before[0], hops - before[1]))
+    assert len(dispatcher.sent) == 12
+    assert taken[-4:] == [(6, 6 if threads.asyncio_loop() else 0)] * 4  # all statements are prepared
+    await sessions.aclose()
+
+
+async def test_a_lock_says_what_refs_hold_when_it_is_taken(postgres_dsn: str) -> None:
+    proxy = Proxy(postgres_dsn)
+    near, far = PostgreSQLKVBackend(postgres_dsn), PostgreSQLKVBackend(proxy.dsn)
+    old = put(near, MAIN, "one")
+    with far.lock("other"):
+        assert far.refs(MAIN) == {MAIN: old}
+        before = proxy.round_trips
+        with far.recalling(MAIN):
+            new = put(near, MAIN, "two", old)  # before the lock is asked for
+            with far.lock("lock") as lock:
+                late = put(near, MAIN, "three", new)
+                assert far.refs(MAIN) == {MAIN: new}
+                with pytest.raises(SessionBusy), near.lock("lock"):
+                    pass
+        assert proxy.round_trips - before == 2  # the lock was given back in the second
+        with far.lock("lock") as lock, far.recalling(MAIN):
+            before = proxy.round_trips
+            lock.require_held()
+            assert far.refs(MAIN) == {MAIN: late}
+            assert proxy.round_trips - before == 1
+    near.close()
+    far.close()
+
+
+async def test_a_lock_is_given_back_where_what_was_asked_beside_it_fails(postgres_dsn: str) -> None:
+    one, other = PostgreSQLKVBackend(postgres_dsn), PostgreSQLKVBackend(postgres_dsn)
+    put(one, MAIN, "one")
+    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+        connection.execute(b"ALTER TABLE reactifact.refs RENAME TO away")
+        gone = pytest.raises(StoreError, match="the tables of the store were removed")
+        with gone, one.recalling(MAIN), one.lock("lock"):
+            pass
+        with other.lock("lock"):
+            pass
+        connection.execute(b"ALTER TABLE reactifact.away RENAME TO refs")
+    one.close()
+    other.close()
 
 
 async def test_a_damaged_row_beside_a_commit_keeps_nobody_from_it(postgres_dsn: str) -> None:
