@@ -37,7 +37,7 @@ M = TypeVar("M", bound=BaseModel, default=Any)
 class Source(Protocol):
     """Where the data of a stored artifact comes from."""
 
-    def load(self, artifact: Artifact[Any]) -> BaseModel: ...
+    def load(self, artifact: Artifact[Any]) -> Any: ...
     def load_history(self, artifact: Artifact[Any]) -> list[BaseModel]: ...
 
 
@@ -78,7 +78,7 @@ class Artifact(Generic[M]):
         """The model. Do not change it in place: use `effects.update` or `Context.update`."""
         if self._data is None:
             assert self._source is not None
-            self._data = cast(M, self._source.load(self))
+            self._data = self._source.load(self)
         return self._data
 
     @data.setter

@@ -188,7 +188,8 @@ class Committer:
         self, record: CommitRecord, parents: Sequence[str] = (), writes: Sequence[Write] | None = None
     ) -> CommitRecord:
         """Commit under a record; with `writes`, what was journalled is what it did."""
-        delivered = [delivery.key_of(name) for name in delivery.settle(self.working)]
+        settled = delivery.settle(self.working)
+        delivered = [delivery.key_of(name) for name in settled] if settled else []
         done = self.line.commit(
             record,
             other_parents=parents,
@@ -215,8 +216,8 @@ class Committer:
             author=note.author,
             when=datetime.fromisoformat(note.timestamp),
             commit=note.change,
-            reads=tuple(ReadRecord(*raw) for raw in note.reads),
-            listings=tuple(ListingRecord(*raw) for raw in note.listings),
+            reads=tuple([ReadRecord(*raw) for raw in note.reads]) if note.reads else (),
+            listings=tuple([ListingRecord(*raw) for raw in note.listings]) if note.listings else (),
         )
         writes = apply(prepared, self.working, origin)
         self.gather()
@@ -248,10 +249,11 @@ class Committer:
         record, ledger = line.record, line.ledger
         return (
             record is not None
-            and line.is_published
-            and not (main.operations or main.events or self._unheard)
+            and line.draft is None
+            and line.tip == line.published
+            and not (line.is_unsure or main.operations or main.events or self._unheard)
+            and ledger.tip == ledger.head
             and self.queue.is_stored
-            and ledger.is_published
             and line.leaves(self.queue.root)
             and (record.ledger == ledger.tip or ledger.owes_nothing_since(record.ledger))
         )
@@ -295,15 +297,15 @@ class Committer:
 
     def new_view(self, *, shared: State | None = None) -> WorkingCopy:
         """Return a view of its own over the committed state (or the snapshot `shared`)."""
-        state = self.line.snapshot() if shared is None else shared.twin()
+        line = self.line
         return WorkingCopy(
-            state,
-            self.line.ledger,
+            line.snapshot() if shared is None else shared.twin(),
+            line.ledger,
             self.resources,
             durable=False,
             hold=True,
-            branch=self.line.branch,
-            change=self.line.change,
+            branch=line.branch,
+            change="" if line.record is None else line.record.change,
         )
 
     def hold(self, results: Iterable[SealedResult], memos: Iterable[HeldMemo] = ()) -> None:

@@ -370,5 +370,4 @@ def _record(
     if working.delivered is not None:
         working.delivered.add(entry.action_id)
     working.emit_update(PendingAction, meta.id, when)
-    working.renew(meta.id)
-    return working.get(meta.id)
+    return working.renew(meta.id) or working.get(meta.id)

@@ -20,6 +20,7 @@ from .._store.trees import Path, subtree, update, walk
 from ..events import Event
 
 _revisions = count()
+_NO_NAMES: frozenset[str] = frozenset()
 _ERROR_TEXT = 1000
 """Characters of an error that are kept of it."""
 
@@ -127,8 +128,9 @@ class Queue:
 
     def append(self, event: Event, owed: list[str] | None = None) -> None:
         """Put an event at the end."""
-        self._add(QueueEntry(event, owed, order=self.line.next_event))
-        self.line.next_event += 1
+        line = self.line
+        self._add(QueueEntry(event, owed, _NO_NAMES, line.next_event))
+        line.next_event += 1
 
     def insert_behind(self, entry: QueueEntry, events: Iterable[Event]) -> None:
         """Put events right behind one that waits."""
@@ -193,7 +195,8 @@ class Queue:
     @property
     def absent(self) -> dict[str, int]:
         """The agents that were not among those last asked about, with how many events wait for each."""
-        return {name: count for name, count in sorted(self._absent.items()) if count}
+        absent = self._absent
+        return {name: count for name, count in sorted(absent.items()) if count} if absent else {}
 
     def remove(self, events: Iterable[Event]) -> None:
         """Take exactly these event objects off the queue."""

@@ -318,13 +318,15 @@ class Reading:
         except TypeNotFoundError:
             return meta.type_id
 
-    def renew(self, artifact_id: str) -> None:
-        """Let the live object of an id show what the state holds now."""
+    def renew(self, artifact_id: str) -> Artifact[Any] | None:
+        """Let the live object of an id show what the state holds now; return it, where both are there."""
         known = self._live.get(artifact_id)
         if known is not None:
             stored = self.state.stored(artifact_id)
             if stored is not None:
                 self._point(known, stored.meta)
+                return known
+        return None
 
     def release_missing(self, meta: Oid | None) -> None:
         """Let go of the live objects that bookkeeping `meta` lacks; whoever holds one can still read it."""
@@ -577,20 +579,22 @@ class WorkingCopy(Reading):
         if encoded.type_id == ACTION_TYPE:
             self.expect(meta)
         if known is None:
-            self.emit(EventType.ARTIFACT_CREATED, encoded.model, artifact_id, origin.when)
+            self.events.append(
+                Event(EventType.ARTIFACT_CREATED, encoded.model, artifact_id, origin.when)
+            )  # as `emit`
         else:
             self.emit_update(encoded.model, artifact_id, origin.when)
-        self.journal(
-            {
-                "type": op_type,
-                "artifact_id": artifact_id,
-                "data_type": encoded.type_id,
-                "payload": meta.payload,
-                "revision": meta.revision,
-                "version": meta.version,
-                **action_note(encoded),
-            }
-        )
+        operation = {
+            "type": op_type,
+            "artifact_id": artifact_id,
+            "data_type": type_id,
+            "payload": meta.payload,
+            "revision": meta.revision,
+            "version": meta.version,
+        }
+        if type_id == ACTION_TYPE:
+            operation |= action_note(encoded)
+        self.operations.append(operation)
         self.renew(artifact_id)
         return meta
 

@@ -161,7 +161,7 @@ class Wiring:
 
     def raise_undelivered(self, drained: Drained) -> None:
         """Raise the first failed delivery, unless failures are only recorded."""
-        if self.dispatch_errors == "raise":
+        if drained.errors and self.dispatch_errors == "raise":
             drained.raise_first()
 
     async def report_agent_error(self, result: Result) -> None:

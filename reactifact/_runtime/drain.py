@@ -40,6 +40,7 @@ from ..errors import (
     text_of,
     told,
 )
+from ..guards import Quota
 from ..interrupt import WAKE, PendingAction
 from ..logging import bind, get_logger
 from ..threads import abandonable, at_once, in_thread, short_call
@@ -347,11 +348,13 @@ class _Drainer:
 
     async def send(self, action: Artifact[PendingAction]) -> None:
         """Send one action and record how it went, unless a failure before holds it back."""
-        key = action.data.ordering_key
+        data = action.data
+        key = data.ordering_key
         if key is not None and key in self._blocked:
             return
-        with bind(**_fields(self._context, action)):
-            if await self._may_send(action) and self._is_in_quota():
+        with bind(**_fields(self._context, action.id, data)):
+            quota = self._context.resources.quota
+            if await self._may_send(action) and (quota is None or self._is_in_quota(quota)):
                 await self._send(action, key)
 
     async def _send(self, action: Artifact[PendingAction], key: str | None) -> None:
@@ -386,7 +389,7 @@ class _Drainer:
     def _told(self, action: Artifact[PendingAction]) -> dict[str, Any]:
         """Return what observers are told of an action."""
         stored = self._context.commits.working.state.stored(action.id)
-        found = _fields(self._context, action)
+        found = _fields(self._context, action.id, action.data)
         return {
             "action_id": action.id,
             "action_kind": found["action_kind"],
@@ -442,10 +445,9 @@ class _Drainer:
                 f"whether it went out is not known; it is sent again under the same key"
             )
 
-    def _is_in_quota(self) -> bool:
+    def _is_in_quota(self, quota: Quota) -> bool:
         """Count a send, unless the quota of the resources is used up: the action then stays pending."""
-        resources = self._context.resources
-        if resources.quota is None or resources.quota.take(resources.clock, "sends"):
+        if quota.take(self._clock, "sends"):
             return True
         log.warning("action not sent: the quota of sends is used up")
         return False
@@ -467,7 +469,9 @@ class _Drainer:
         else:
             async with at_once(self._looking):
                 await self._look_again()
-        if self._lost is not None or not self._still_stands(action.id):
+        if self._lost is not None:
+            return False
+        if (self._newer is not None or self._is_gone) and not self._still_stands(action.id):
             return False
         now = self._clock.now()
         return delivery.may_send(self._context.commits.working, action.id, now, self.options.retry_at)
@@ -488,8 +492,6 @@ class _Drainer:
     def _still_stands(self, action_id: str) -> bool:
         """Whether the branch waits for the action as it was planned, as far as it was read."""
         newer = self._newer
-        if newer is None and not self._is_gone:
-            return True
         known = self._context.commits.working.state.intent(action_id)
         found = None if newer is None else newer.intent(action_id)
         stands = found is not None and known is not None and found.intent == known.intent
@@ -539,11 +541,11 @@ def _at_once(action: Artifact[PendingAction]) -> int | None:
     return None if action.data.ordering_key is None else 1
 
 
-def _fields(context: Context, action: Artifact[PendingAction]) -> dict[str, str]:
+def _fields(context: Context, action_id: str, data: PendingAction) -> dict[str, str]:
     """Return what the log says of an action: what it is, and the agent that planned it."""
-    stored = context.commits.working.state.stored(action.id)
+    stored = context.commits.working.state.stored(action_id)
     agent = None if stored is None else stored.meta.writer_author or stored.meta.author
-    fields = {"action_kind": action.data.kind, "action_key": action.data.idempotency_key}
+    fields = {"action_kind": data.kind, "action_key": data.idempotency_key}
     return {**fields, "agent": agent} if agent else fields
 
 

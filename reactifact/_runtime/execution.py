@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
+from logging import DEBUG
 
 from anyio import CancelScope
 
@@ -87,6 +88,8 @@ class Result:
     def log(self) -> None:
         """Write the record of how it ended."""
         if self.error is None:
+            if not log.isEnabledFor(DEBUG):
+                return
             log.debug("agent finished", extra={"latency_ms": self.latency})
         else:
             text = self.redact(told(self.error))

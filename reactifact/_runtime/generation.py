@@ -51,11 +51,12 @@ def code_version(agent: Agent) -> str:
     """Return the agent's declared `code_version`, else a hash of its source, empty where unknown."""
     if agent.code_version is not None:
         return agent.code_version
-    if agent not in _known:
+    known = _known.get(agent)
+    if known is None:
         parts = [_source(part) for part in agent.produces or ()] or [_source(agent)]
         digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
-        _known[agent] = digest if all(parts) else ""
-    return _known[agent]
+        known = _known[agent] = digest if all(parts) else ""
+    return known
 
 
 def _source(part: Produce[Any] | Agent) -> str:
@@ -398,6 +399,8 @@ def combine_all(context: Context, results: Sequence[Result], snapshot: State) ->
 
 def _meet(results: Sequence[Result]) -> bool:
     """Tell whether two results write one artifact."""
+    if len(results) == 1 and not results[0].direct:
+        return False
     writers: dict[str, Result] = {}
     return any(
         writers.setdefault(artifact_id, result) is not result

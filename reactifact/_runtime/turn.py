@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from logging import DEBUG
 
 from anyio import Event
 from anyio.lowlevel import checkpoint_if_cancelled
@@ -123,7 +124,8 @@ class Turn:
         outcome = await self._run_generations()
         await self._finish()
         self.absent = self.context.queue.absent
-        self.wiring.tell_of_absent(self.absent)
+        if self.absent:
+            self.wiring.tell_of_absent(self.absent)
         self.outcome = outcome
 
     async def _run_generations(self) -> RunOutcome:
@@ -173,7 +175,8 @@ class Turn:
 
     def _has_work(self) -> bool:
         present = self.wiring.known_roster.names
-        if any(not generation.owed_to_absent(entry, present) for entry in self.context.queue.active(present)):
+        waiting = self.context.queue.active(present)
+        if waiting and any(not generation.owed_to_absent(entry, present) for entry in waiting):
             return True
         return self._delivers_now and not self._holds_back() and may_deliver(self.wiring)
 
@@ -193,7 +196,8 @@ class Turn:
     async def run_generation(self) -> int:
         """Run one generation and return the number of executions."""
         wiring, context = self.wiring, self.context
-        wiring.warn_without_dispatcher()
+        if wiring.dispatcher is None:
+            wiring.warn_without_dispatcher()
         if context.commits.is_remote:
             await self._look_ahead()
         wiring.deadlines.expire(context)
@@ -223,7 +227,8 @@ class Turn:
             self.info.generation = self.iterations
             await self._execute(planned)
         else:
-            self.unmatched += sum(e.event.artifact_type is not PendingAction for e in planned.batch)
+            for entry in planned.batch:
+                self.unmatched += entry.event.artifact_type is not PendingAction
             generation.consume(context, wiring.known_roster, planned.batch, [])
         errors = await self._deliver() if wiring.saves_per_commit else None
         is_same = errors is None or not errors.tried  # else a dispatcher may have changed the agents
@@ -301,8 +306,9 @@ class Turn:
         roster = wiring.roster  # an agent may have registered or changed one
         generation.consume(context, roster, planned.batch, [*again, *self._running.not_started])
         self.known = generation.plan(context, roster)  # the commit says what is owed
-        extra = {"generation": self.iterations, "runs": len(combined)}
-        log.debug("generation committed", extra=extra)
+        if log.isEnabledFor(DEBUG):
+            extra = {"generation": self.iterations, "runs": len(combined)}
+            log.debug("generation committed", extra=extra)
 
     def _count(self) -> None:
         self.runs += self._running.executed
@@ -414,7 +420,8 @@ def may_deliver(wiring: Wiring) -> bool:
     if not context.has_actions():
         return False
     if wiring.dispatcher is not None:
-        return bool(delivery.outlook(context.working, now).ready)
+        working = context.working
+        return not delivery.is_idle(working, now) and bool(delivery.outlook(working, now).ready)
     state = context.working.state
     stand = (state.roots.outbox, tuple(state.intents.values()), context.working.ledger.tip)
     if wiring.next_wake is None or wiring.next_wake[0] != stand:

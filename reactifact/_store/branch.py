@@ -248,8 +248,10 @@ class Branch:
             self.begin_session(datetime.fromisoformat(record.timestamp))
         parent = self._seal(leaves_queue=False)
         parents = ((parent,) if parent else ()) + tuple(other_parents)
-        versioned, version, head = record.context_version is not None, self.version, self.head
-        before = [self._parent(oid) for oid in parents]
+        last = self.record
+        assert last is not None
+        versioned, version, head = record.context_version is not None, last.version, last.head
+        before = [self._parent(oid) for oid in parents] if other_parents else [last] if parents else []
         missing = self._missing_in(before)
         compactions = [one.compactions for one in before]
         roots = self.state.flush()  # what reads may fail, and the fork is still to be told then
@@ -281,7 +283,7 @@ class Branch:
             missing_ledgers=missing,
             fork=self.fork,
             is_session=self.is_session,
-            baseline=self.baseline,
+            baseline=last.baseline,
             compactions=joined_compactions(compactions) if any(compactions) else [],
             details=record.details if details is None else details,
         )
@@ -365,11 +367,12 @@ class Branch:
 
     def set_queue(self, queue: Oid | None) -> bool:
         """Give the open commit its queue and what is held; return whether it needs another commit."""
-        self.state.roots = self.state.roots._replace(queue=queue)
-        left = self.state.roots.held, queue
+        roots = self.state.roots
+        left = roots.held, queue
+        self.state.roots = roots.leaving(*left)
         if self.draft is None:
             return self.record is not None and self._left != left
-        self.draft.roots = self.draft.roots._replace(held=left[0], queue=queue)
+        self.draft.roots = self.draft.roots.leaving(*left)
         record = self.draft.record
         known = record.ledger, record.is_watched, record.next_event
         if known != (self.ledger.tip, self.is_watched, self.next_event):

@@ -133,6 +133,8 @@ class Indexes:
 
     def _moved_reads(self, objects: Objects, roots: Roots) -> _Readers:
         index = self._readers
+        if index.tree is not None and index.tree == roots.meta:
+            return index
         if index.tree is None:
             read_differences(objects, (None, roots.meta), files=True)
         for _, old, new in compare(objects, index.tree, roots.meta):

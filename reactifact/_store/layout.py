@@ -46,6 +46,10 @@ class Roots(NamedTuple):
     queue: Oid | None = None
     thread: Oid | None = None  # what an integration keeps; carried along, and neither read nor merged here
 
+    def leaving(self, held: Oid | None, queue: Oid | None) -> Roots:
+        """Return these subtrees with other held results and another queue."""
+        return tuple.__new__(Roots, (*self[:5], held, queue, self.thread))
+
 
 def artifact_path(type_id: str, artifact_id: str) -> Path:
     """Return the path of a payload below `artifacts/`."""

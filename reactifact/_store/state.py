@@ -391,7 +391,10 @@ class State:
         return before.meta
 
     def _set(self, meta: Meta) -> None:
-        self._change(Stored(self.objects.put("blob", meta.encode()), meta))
+        oid = self.objects.put("blob", meta.encode())
+        self.changed[meta.id] = tuple.__new__(Stored, (oid, meta))  # its own constructor is Python
+        if meta.reads or meta.listings:
+            self._reading.add(meta.id)
 
     def _change(self, stored: Stored) -> None:
         self.changed[stored.meta.id] = stored
@@ -454,9 +457,11 @@ class State:
         return [*self._unchanged(stored), *self._changed_readers()]
 
     def _unchanged(self, metas: Iterable[Meta]) -> list[Meta]:
-        return [meta for meta in metas if meta.id not in self.changed]
+        return [meta for meta in metas if meta.id not in self.changed] if self.changed else list(metas)
 
     def _changed_readers(self) -> list[Meta]:
+        if not self._reading:
+            return []
         found = (self.changed.get(artifact_id) for artifact_id in self._reading)
         return [stored.meta for stored in found if stored is not None and _has_read(stored)]
 
@@ -580,7 +585,7 @@ class State:
             dict(self.changed),
             dict(self.edges),
             dict(self.intents),
-            _copied(self._kept),
+            _copied(self._kept) if self._kept else {},
             dict(self.taken),
             frozenset(self._forgotten),
         )

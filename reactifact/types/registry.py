@@ -250,9 +250,16 @@ def is_process_local(model: type[BaseModel]) -> bool:
     return own_type_id(model) is None and not _has_place(model)
 
 
+_SCRIPTS = ("__main__", "__mp_main__")  # which may be a notebook
+
+
 def warn_process_local(model: type[BaseModel]) -> None:
     """Warn, once for each name, when `model` is written durably and only this process can read it back."""
-    if model in registry.warned or not is_process_local(model):
+    module = model.__module__
+    is_there = getattr(sys.modules.get(module), model.__qualname__, None) is model  # most stand in a module
+    if (is_there and limit.packages is None and module not in _SCRIPTS) or model in registry.warned:
+        return
+    if not is_process_local(model):
         return
     registry.warned.add(model)
     if qualified(model) in registry.warned_names:
