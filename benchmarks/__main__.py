@@ -8,12 +8,42 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import branches, concurrency, large_type, replay, service, sessions, steps, turn
+from reactifact.cli._shared.terminal import progress
+
+from . import (
+    at_once,
+    branches,
+    concurrency,
+    large_type,
+    long,
+    opening,
+    replay,
+    service,
+    sessions,
+    steps,
+    stored,
+    turn,
+    waiting,
+)
 from .harness import Report, Settings, Workload
 
 WORKLOADS: dict[str, Workload] = {
     module.NAME: module
-    for module in (turn, branches, concurrency, steps, large_type, service, replay, sessions)
+    for module in (
+        turn,
+        long,
+        opening,
+        stored,
+        branches,
+        waiting,
+        concurrency,
+        at_once,
+        steps,
+        large_type,
+        service,
+        replay,
+        sessions,
+    )
 }
 
 
@@ -33,11 +63,13 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run(workload: Workload, durability: str, options: argparse.Namespace) -> Report:
     with tempfile.TemporaryDirectory(prefix="reactifact-bench-", dir=options.folder) as folder:
-        settings = Settings(Path(folder), durability, options.sizes, options.samples, _progress, options.dsn)
+        settings = Settings(
+            Path(folder), durability, options.sizes, options.samples, _begin, progress, options.dsn
+        )
         return workload.run(settings)
 
 
-def _progress(text: str) -> None:
+def _begin(text: str) -> None:
     print(f"  ... {text}", file=sys.stderr, flush=True)
 
 

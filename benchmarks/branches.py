@@ -17,6 +17,7 @@ from pathlib import Path
 import anyio
 from pydantic import BaseModel
 
+from reactifact import SessionStore
 from reactifact._store.protocol import Durability
 from reactifact.branching import BranchStore
 
@@ -44,6 +45,8 @@ class Lab:
     """A session with many artifacts, whose line is forked and merged again and again."""
 
     def __init__(self, path: Path, durability: Durability) -> None:
+        self.path = path
+        self.durability: Durability = durability
         self.branches = BranchStore(path, durability=durability)
         self.size = 0
         self.rounds = 0
@@ -56,6 +59,19 @@ class Lab:
                 for number in range(self.size, min(self.size + BATCH, size)):
                     context.create(Sheet(number=number), id=f"sheet:{number}")
                 self.size = number + 1
+        return self.size
+
+    async def build_waiting(self, size: int) -> int:
+        """Fill the session as an application does: an event waits for agents behind each artifact."""
+        store = SessionStore(self.path, durability=self.durability)
+        session = await store.open(SESSION)
+        while self.size < size:
+            for number in range(self.size, min(self.size + BATCH, size)):
+                session.context.create(Sheet(number=number), id=f"sheet:{number}")
+            self.size = number + 1
+            await session.save()
+        assert len(session.context.queue.active(frozenset())) == size
+        await store.aclose()
         return self.size
 
     async def change(self, branch: str, ids: list[str]) -> None:
@@ -105,7 +121,7 @@ async def _serve(connection: Connection, path: Path, durability: Durability) -> 
     lab = Lab(path, durability)
     for request, *args in requests(connection):
         if request == "build":
-            connection.send(await lab.build(args[0]))
+            connection.send(await (lab.build_waiting if args[1] else lab.build)(args[0]))
         elif request == "round":
             connection.send(await lab.round())
         else:
@@ -114,10 +130,16 @@ async def _serve(connection: Connection, path: Path, durability: Durability) -> 
 
 def run(settings: Settings) -> Report:
     """Build the stores and measure."""
+    return measure(settings, NAME, SUMMARY, "artifacts", is_waiting=False)
+
+
+def measure(settings: Settings, name: str, summary: str, noun: str, *, is_waiting: bool) -> Report:
+    """Build the stores, with an event waiting behind each artifact or none, and measure."""
     sizes = settings.sizes or SIZES
     samples = settings.samples or SAMPLES
     if min(sizes) < 2 * CHANGES + COMMITS:
         raise ValueError(f"a round changes {2 * CHANGES + COMMITS} artifacts: choose sizes of at least that")
+    details = {"durability": settings.durability, "samples": samples, "folder": str(settings.folder)}
     times: list[list[dict[str, float]]] = [[] for _ in sizes]
     with ExitStack() as stack:
         subjects = [
@@ -126,7 +148,7 @@ def run(settings: Settings) -> Report:
         ]
         settings.progress(f"building sessions of {', '.join(f'{size:,}' for size in sizes)} artifacts")
         for subject, size in zip(subjects, sizes, strict=True):
-            subject.send("build", size)
+            subject.send("build", size, is_waiting)
         for subject in subjects:
             subject.answer()
         settings.progress(f"{samples} rounds of each, alternately")
@@ -135,27 +157,20 @@ def run(settings: Settings) -> Report:
             times[place].append(subjects[place].ask("round"))
             return 0.0
 
-        alternate([lambda place=place: measured(place) for place in range(len(sizes))], samples)  # type: ignore[misc]
-    return _report(settings, sizes, samples, times)
+        with settings.meter("measuring", "rounds") as told:
+            alternate([lambda place=place: measured(place) for place in range(len(sizes))], samples, told)  # type: ignore[misc]
+    return Report(name, summary, details, noun, sizes, *_figures(sizes, times, noun))
 
 
-def _report(
-    settings: Settings, sizes: tuple[int, ...], samples: int, times: list[list[dict[str, float]]]
-) -> Report:
+def _figures(
+    sizes: tuple[int, ...], times: list[list[dict[str, float]]], noun: str
+) -> tuple[list[Row], list[Claim]]:
     rows, claims = [], []
     for step in STEPS:
         found = [[one[step] * 1e3 for one in of_size] for of_size in times]
         medians = tuple(median(values) for values in found)
         rows.append(Row(f"{step}, median", "ms", medians))
         rows.append(Row(f"{step}, 90th percentile", "ms", tuple(percentile(values, 90) for values in found)))
-        text = f"{step} with {sizes[-1]:,} artifacts over {sizes[0]:,}"
+        text = f"{step} with {sizes[-1]:,} {noun} over {sizes[0]:,}"
         claims.append(Claim(text, medians[-1] / medians[0], ALLOWED_RATIO))
-    return Report(
-        NAME,
-        SUMMARY,
-        {"durability": settings.durability, "samples": samples, "folder": str(settings.folder)},
-        "artifacts",
-        sizes,
-        rows,
-        claims,
-    )
+    return rows, claims

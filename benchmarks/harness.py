@@ -8,9 +8,16 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
+
+Progress = Callable[[int, int | None], None]
+
+
+def _untold(done: int, total: int | None) -> None:
+    """Tell nobody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +30,9 @@ class Settings:
     sizes: tuple[int, ...] | None = None
     samples: int | None = None
     progress: Callable[[str], None] = lambda text: None
+    """Told of each step as it begins."""
+    meter: Callable[[str, str], AbstractContextManager[Progress]] = lambda label, noun: nullcontext(_untold)
+    """Lends what is told how much of a step is done, and of how much; given a label and what is counted."""
     dsn: str | None = None
     """A PostgreSQL database to measure in, where a workload measures one."""
 
@@ -110,8 +120,10 @@ def _number(value: float) -> str:
     return f"{value:,.1f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def alternate(subjects: Sequence[Callable[[], float]], samples: int) -> list[list[float]]:
-    """Return `samples` measurements of each subject, taken in turns.
+def alternate(
+    subjects: Sequence[Callable[[], float]], samples: int, progress: Progress = _untold
+) -> list[list[float]]:
+    """Return `samples` measurements of each subject, taken in turns; `progress` is told how many are taken.
 
     Whatever slows the machine down for a while meets all of them alike, and each goes first as often
     as the others: their medians can be compared where two measurements one after the other cannot.
@@ -121,6 +133,7 @@ def alternate(subjects: Sequence[Callable[[], float]], samples: int) -> list[lis
         for step in range(len(subjects)):
             chosen = (number + step) % len(subjects)
             found[chosen].append(subjects[chosen]())
+            progress(number * len(subjects) + step + 1, samples * len(subjects))
     return found
 
 

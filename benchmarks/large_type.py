@@ -86,7 +86,8 @@ def run(settings: Settings) -> Report:
             for subject in subjects:
                 subject.ask("turn")
         settings.progress(f"timing {samples} turns of each, alternately")
-        times = alternate([lambda subject=s: subject.ask("turn") for s in subjects], samples)  # type: ignore[misc]
+        with settings.meter("measuring", "turns") as told:
+            times = alternate([lambda subject=s: subject.ask("turn") for s in subjects], samples, told)  # type: ignore[misc]
     medians = [median(values) * 1e3 for values in times]
     return Report(
         NAME,

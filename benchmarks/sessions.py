@@ -26,7 +26,7 @@ from reactifact._sessions.stores import StoreLike
 from reactifact._store._backends.sql.postgres import PostgreSQLKVBackend
 from reactifact._store.protocol import Durability
 
-from .harness import Claim, Report, Row, Settings, alternate, median
+from .harness import Claim, Progress, Report, Row, Settings, alternate, median
 from .postgres import databases
 from .subject import Subject, requests
 
@@ -198,12 +198,15 @@ def _measure(settings: Settings, kind: str, dsn: str | None, samples: int, repor
             ("save", SAVING, samples),
             ("list", LISTING, min(samples, LISTINGS)),
         ):
-            found = _rounds(subjects, request, count)
+            with settings.meter(f"{KINDS[kind]}: {request}", "rounds") as told:
+                found = _rounds(subjects, request, count, told)
             for step in steps:
                 _report(report, kind, step, [[one[step] * 1e3 for one in of_size] for of_size in found])
 
 
-def _rounds(subjects: list[Subject], request: str, samples: int) -> list[list[dict[str, float]]]:
+def _rounds(
+    subjects: list[Subject], request: str, samples: int, told: Progress
+) -> list[list[dict[str, float]]]:
     found: list[list[dict[str, float]]] = [[] for _ in subjects]
 
     def measured(place: int) -> Callable[[], float]:
@@ -213,7 +216,7 @@ def _rounds(subjects: list[Subject], request: str, samples: int) -> list[list[di
 
         return one
 
-    alternate([measured(place) for place in range(len(subjects))], samples)
+    alternate([measured(place) for place in range(len(subjects))], samples, told)
     return found
 
 

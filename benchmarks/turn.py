@@ -199,7 +199,8 @@ def run(settings: Settings) -> Report:
         for subject in subjects:
             subject.answer()
         settings.progress(f"timing {samples} turns of each, alternately")
-        times = alternate([lambda subject=s: subject.ask("turn") for s in subjects], samples)  # type: ignore[misc]
+        with settings.meter("measuring", "turns") as told:
+            times = alternate([lambda subject=s: subject.ask("turn") for s in subjects], samples, told)  # type: ignore[misc]
         settings.progress("counting")
         counts = [subject.ask("count", COUNTED) for subject in subjects]
         footprints = [subject.ask("footprint") for subject in subjects]

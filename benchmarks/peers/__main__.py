@@ -22,6 +22,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from reactifact.cli._shared.terminal import progress
+
 from ..harness import alternate, median, percentile
 from ..postgres import databases
 from .distance import Distant, at_a_distance
@@ -38,6 +40,8 @@ COUNTED_TURNS = (5, 25)
 """After how many turns the syncs of a program are counted: what it does once falls out of the difference."""
 BATCH = 10
 """Turns in one measurement of one program, before the next program is asked."""
+GROWN_AT_ONCE = 50
+"""Turns that a program makes before it says how far it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,8 +260,10 @@ def _measured(running: list[Running], sizes: tuple[int, ...], batches: int) -> l
         active = [one for one in running if one.peer.longest >= size]
         for one in active:
             _progress(f"{one.peer.name}: to {size:,} turns")
-            while one.turns < size:
-                one.ask(min(100, size - one.turns))
+            with progress(one.peer.name, "turns") as told:
+                while one.turns < size:
+                    one.ask(min(GROWN_AT_ONCE, size - one.turns))
+                    told(one.turns, size)
             one.bytes[size] = one.size()
         _progress(f"measuring at {size:,} turns")
         for one in active:
@@ -270,7 +276,8 @@ def _measured(running: list[Running], sizes: tuple[int, ...], batches: int) -> l
             return median(times)
 
         begun = [(one.turns, one.distant.round_trips() if one.distant else 0) for one in active]
-        alternate([lambda one=one: batch(one) for one in active], batches)  # type: ignore[misc]
+        with progress(f"measuring at {size:,} turns", "batches") as told:
+            alternate([lambda one=one: batch(one) for one in active], batches, told)  # type: ignore[misc]
         for one, (turns, trips) in zip(active, begun, strict=True):
             if one.distant is not None:
                 one.trips = (one.distant.round_trips() - trips) / (one.turns - turns)

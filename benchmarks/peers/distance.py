@@ -59,12 +59,12 @@ class Distance:
                 data = b""
                 with suppress(OSError):
                     data = source.recv(_AT_ONCE)
-                waiting.put((time.monotonic() + self._seconds, data))
                 if data and is_question:
                     asked.set()
                 elif data and asked.is_set():
                     asked.clear()
                     self.round_trips += 1
+                waiting.put((time.monotonic() + self._seconds, data))  # from here on it may be answered
 
         def write() -> None:
             with suppress(OSError):

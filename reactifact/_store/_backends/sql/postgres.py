@@ -426,10 +426,8 @@ class PostgreSQLKVBackend(SQLBackend):
             row = self._write_if(connection, prunes, rows, asked, expected, changes)
             if row is None or row[1]:
                 return row is not None
-            current = {
-                name: ref_oid(name, held, self.location)
-                for name, held in zip(row[2] or (), row[3] or (), strict=True)
-            }
+            held = zip(row[2] or [], row[3] or [], strict=True)
+            current = {str(name): ref_oid(name, oid, self.location) for name, oid in held}
             plan_refs(RefView(self.location, current, targets, set()), objects, updates)
             if row[0] is None or row[0] == prunes:
                 return False
