@@ -13,6 +13,7 @@ from functools import partial
 from ._context import rebase
 from ._context.context import Context
 from ._sessions import stores, verbs
+from ._sessions.erasing import Erases
 from ._sessions.revert import revert
 from ._sessions.stores import StoreLike, open_database
 from ._sessions.sync import SyncOptions, SyncReport, sync
@@ -26,7 +27,6 @@ from ._store.branch import MAIN
 from ._store.commits import require_record
 from ._store.object_db import Database, Protection, check_compact_every
 from ._store.protocol import Durability
-from .erasure import Erasure
 from .errors import StoreError
 from .logging import get_logger
 from .merging import MergeConflict, MergePreview, Policy
@@ -58,7 +58,7 @@ def require_free(database: Database, verb: str, session: str, branch: str) -> No
 # -- `BranchStore`: the branches of a store, saved and loaded by name, and the verbs over them --
 
 
-class BranchStore:
+class BranchStore(Erases):
     """The branches of the sessions of one store. `backend` is a path or a backend object.
 
     The verbs name a branch as `session/branch` (`session` alone is its own line, `main`). Where ids
@@ -307,29 +307,6 @@ class BranchStore:
         `ReadOnlyContext`; `Context.branch` of it makes a fork that can be. Raises `UnknownRevision`.
         """
         return await in_thread(verbs.at, self.database, revision, session, resources)
-
-    async def erase(
-        self,
-        session_id: str,
-        *artifact_ids: str,
-        by: str,
-        reason: str = "",
-        fields_only: bool = False,
-        dry_run: bool = False,
-        wait: float = 30.0,
-        resources: RuntimeResources | None = None,
-    ) -> Erasure:
-        """Remove artifacts from all that the store keeps of a session: see `SessionStore.erase`."""
-        return await SessionStore(self.database).erase(
-            session_id,
-            *artifact_ids,
-            by=by,
-            reason=reason,
-            fields_only=fields_only,
-            dry_run=dry_run,
-            wait=wait,
-            resources=resources,
-        )
 
     async def sync(
         self,

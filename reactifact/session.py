@@ -19,6 +19,7 @@ from ._context.preload import look_ahead
 from ._context.push import StoreLock, publish, run_lock
 from ._runtime.drain import Dispatcher, ErrorCallback, Options, WakeCallback
 from ._sessions import stores
+from ._sessions.erasing import Erases
 from ._sessions.stores import StoreLike, open_database
 from ._store.branch import MAIN, Branch
 from ._store.names import branch_ref, encode_name
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from ._sessions.questions import AskedQuestion
     from ._sessions.relay import RelayReport
     from ._sessions.sync import SyncReport
-    from .erasure import Erasure
 
 __all__ = ["Session", "SessionStore"]
 
@@ -151,7 +151,7 @@ class Session:
         return f"Session({self.session_id!r}, loaded={self.loaded})"
 
 
-class SessionStore:
+class SessionStore(Erases):
     """The sessions of one store.
 
     `backend` is a path (a bare git repository, made when absent) or a backend object.
@@ -470,41 +470,6 @@ class SessionStore:
         a damaged one; `SessionBusy` while another prune is at it.
         """
         return await stores.prune_store(self.database, grace=grace, rewrite=rewrite, progress=progress)
-
-    async def erase(
-        self,
-        session_id: str,
-        *artifact_ids: str,
-        by: str,
-        reason: str = "",
-        fields_only: bool = False,
-        dry_run: bool = False,
-        wait: float = 30.0,
-        resources: RuntimeResources | None = None,
-    ) -> Erasure:
-        """Remove artifacts, in all their versions, from all that the store keeps of a session and its forks.
-
-        The history is made anew without them: commits get other ids, Change-Ids and versions stay, and
-        `verify_history` holds. Actions and questions that came from them, or name them, go too, with their
-        names in the ledger, kept results and waiting events. What is left is a tombstone: of which kind it
-        was, when it went, and by whose wish (`by`, `reason`). Nothing of it can be undone; what moves of
-        branches left behind before goes as well. Then every object that no ref reaches is removed from
-        the store, as by `prune(grace=0, rewrite=True)`, in a bare repository too.
-
-        With `fields_only` the fields marked as `reactifact.erasure.Personal` get their placeholder in every
-        version, and the rest stays. With `dry_run` nothing is done, and the report says what would be.
-
-        Killed at any moment, it has either not begun or is finished by the next opening of the store. Waits
-        `wait` seconds for whoever runs a branch or drains. Raises `SessionBusy`, `UnknownRevision` for an
-        id that the session never held, `ErasureRefused` where a model does not take a placeholder or marks no
-        field, `TypeNotFoundError`, `ProtectedBranch`, and `StoreError` for a store that cannot remove bytes.
-        """
-        from ._sessions.erasing.erase import erase
-        from ._sessions.erasing.found import Wish
-
-        clock = (resources or RuntimeResources()).clock
-        wish = Wish(session_id, tuple(dict.fromkeys(artifact_ids)), fields_only, by, reason, clock.now())
-        return await in_thread(partial(erase, self.database, wish, dry_run=dry_run, wait=wait))
 
     @asynccontextmanager
     async def edit(

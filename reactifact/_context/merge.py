@@ -24,7 +24,7 @@ from .._store._history.merge import (
     version_at,
 )
 from .._store.branch import Branch
-from .._store.commits import make_commit, read_record
+from .._store.commits import down_from, make_commit, read_record
 from .._store.graph import merge_bases
 from .._store.layout import Meta, Roots, decode_edges
 from .._store.object_db import Objects, Staging, Tree
@@ -107,14 +107,11 @@ class Side(NamedTuple):
         """Return the commit the line was forked from: the nearest fork its history records."""
         if self.line.fork is not None:
             return self.line.fork.get("commit")
-        oid = self.tip
-        while oid is not None:
+        for oid in down_from(self.objects, self.tip):
             record = read_record(self.objects, oid)
             if record is not None and record.fork is not None:
                 found: Oid | None = record.fork.get("commit")
                 return found
-            parents = self.objects.commit(oid).parents
-            oid = parents[0] if parents else None
         return None
 
 

@@ -28,7 +28,7 @@ from .._store._history.adoption.tree import stand_on
 from .._store._history.fetched import fetched_news, join_fetched
 from .._store._history.merge import MergePlan
 from .._store.branch import Branch, new_change_id, stored_ref
-from .._store.commits import CommitRecord, operation_payload, read_record
+from .._store.commits import CommitRecord, down_from, operation_payload, read_record
 from .._store.graph import first_parents
 from .._store.index import Indexes
 from .._store.ledger import Ledger
@@ -306,12 +306,11 @@ async def take_in(context: Context) -> bool:
 
 def _is_ours_below(database: Database, ref: str | None, published: Oid | None) -> bool:
     """Whether a ref has moved from `published` by commits that somebody made with git alone."""
-    following = None if ref is None else database.backend.refs(ref).get(ref)
-    while following is not None and following != published:
-        if not is_by_hand(database, following):
-            return False
-        following = next(iter(database.commit(following).parents), None)
-    return following is not None
+    held = None if ref is None else database.backend.refs(ref).get(ref)
+    for oid in down_from(database, held):
+        if oid == published or not is_by_hand(database, oid):
+            return oid == published
+    return False
 
 
 async def _refresh(context: Context) -> bool:

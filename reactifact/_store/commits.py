@@ -8,7 +8,7 @@ the record in the tree, as `.reactifact/commit.json`, which is still read.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from functools import lru_cache
@@ -265,14 +265,15 @@ def _quickly_said(header: bytes) -> dict[str, Any] | None:
 
 def nearest_record(objects: Objects, commit: Oid) -> CommitRecord | None:
     """Return the record of a commit, else of the nearest one of ours on its line of first parents."""
-    following: Oid | None = commit
-    while following is not None:
-        record = read_record(objects, following)
-        if record is not None:
-            return record
-        parents = objects.commit(following).parents
-        following = parents[0] if parents else None
-    return None
+    records = (read_record(objects, oid) for oid in down_from(objects, commit))
+    return next(filter(None, records), None)
+
+
+def down_from(objects: Objects, commit: Oid | None) -> Iterator[Oid]:
+    """Yield a commit and its first parents; each is read when the one below it is asked for."""
+    while commit is not None:
+        yield commit
+        commit = next(iter(objects.commit(commit).parents), None)
 
 
 def own_record(objects: Objects, commit: Oid) -> CommitRecord | None:

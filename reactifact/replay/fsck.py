@@ -14,6 +14,7 @@ from .._context.push import run_lock
 from .._context.rebase import PayloadReader, adopt
 from .._store._history.revset import readable_heads
 from .._store.branch import Branch, stored_ref
+from .._store.commits import down_from
 from .._store.object_db import Database
 from .._store.objects import Oid
 from .._store.protocol import Progress
@@ -97,10 +98,8 @@ def _repair(database: Database, session: str, branch: str, resources: RuntimeRes
 def _down_to(database: Database, tip: Oid, wanted: Oid) -> set[Oid] | None:
     """Return the first parents from a tip down to a commit, both included; `None` where it is not there."""
     found: set[Oid] = set()
-    following: Oid | None = tip
-    while following is not None:
-        found.add(following)
-        if following == wanted:
+    for oid in down_from(database, tip):
+        found.add(oid)
+        if oid == wanted:
             return found
-        following = next(iter(database.commit(following).parents), None)
     return None

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, urlencode
 from .._html import Child, Html, el
 from .._store._history.log import Entry, entry
 from .._store._history.revset import Head, find_head, heads, resolve
-from .._store.commits import own_record, read_roots
+from .._store.commits import read_roots
 from .._store.index import Indexes
 from .._store.ledger import Ledger
 from .._store.names import ledger_ref
@@ -147,11 +147,6 @@ class Asked:
         if self.database.read(commit).kind != "commit":
             raise BadQuery(f"{commit} is not a commit.")
         return entry(self.database, commit)
-
-    def session_of(self, commit: Oid) -> str | None:
-        """Return the session that a commit was made in."""
-        record = own_record(self.database, commit)
-        return None if record is None else record.session
 
     # -- addresses ---------------------------------------------------------------------------------
 

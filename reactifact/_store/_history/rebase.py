@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any
 
 from ...errors import MissingObject, StaleSession
 from ..branch import Branch
-from ..commits import CommitRecord, own_record, read_roots, require_record, state_hash
+from ..commits import CommitRecord, down_from, own_record, read_roots, require_record, state_hash
 from ..graph import ChangeGraph, compactions_of, first_parents, joined_compactions
 from ..layout import (
     BOOKKEEPING,
@@ -57,13 +58,8 @@ def follow(line: Branch) -> bool:
 
 def _is_staged(line: Branch, commit: Oid) -> bool:
     """Tell whether a commit is one of those that the line has made and not heard of as written."""
-    oid = line.tip
-    while oid is not None and oid in line.objects.objects:
-        if oid == commit:
-            return True
-        parents = line.objects.commit(oid).parents
-        oid = parents[0] if parents else None
-    return False
+    staged = line.objects.objects
+    return commit in takewhile(staged.__contains__, down_from(line.objects, line.tip))
 
 
 def require_current(line: Branch) -> None:

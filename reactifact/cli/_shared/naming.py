@@ -302,12 +302,6 @@ def complete_session(ctx: click.Context, param: click.Parameter, incomplete: str
     return _from_store(ctx, incomplete, lambda database, start: [h.session for h in _heads(database)])
 
 
-def complete_branch(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the branches, of `--session` where it is given, that begin as the text does."""
-    session = ctx.params.get("session")
-    return _from_store(ctx, incomplete, lambda database, start: [h.branch for h in _heads(database, session)])
-
-
 def complete_artifact(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the ids of artifacts on the branch that is meant that begin as the text does."""
 
@@ -327,8 +321,8 @@ def complete_either(ctx: click.Context, param: click.Parameter, incomplete: str)
     return list({one.value: one for one in found}.values())
 
 
-def _heads(database: Database, session: str | None = None) -> list[Head]:
-    return [head for head in readable_heads(database, session)[0] if not head.is_ledger]
+def _heads(database: Database) -> list[Head]:
+    return [head for head in readable_heads(database)[0] if not head.is_ledger]
 
 
 def _revisions(database: Database, start: str) -> list[str]:

@@ -49,118 +49,134 @@ _PRUNING = (
 _VERSIONS = (_FIRST_TABLES, _PRUNING)  # what makes tables of version 1, brings them to 2 ...
 
 
+# Rows lie as they were written. So the trees of a commit stand beside it, and the commits before it
+# in the pages before its own. Where the object is not a commit, it is returned alone.
+_PAGE = (
+    "(SELECT format('(%%s,0)', greatest(0, split_part(trim('(' FROM ctid::text), ',', 1)::bigint"
+    " + %s))::tid FROM {schema}.objects WHERE oid = %b AND kind = 1)"
+)
+
+
+class _Formatted:
+    """A statement with the name of a schema in it, which is put in when the statement is first asked for."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __set_name__(self, owner: type[Statements], name: str) -> None:
+        self._name = name
+
+    def __get__(self, statements: Statements, owner: type[Statements]) -> bytes:
+        made = statements.formatted(self._text)
+        vars(statements)[self._name] = made
+        return made
+
+
 class Statements:
-    """The statements of one schema, made once."""
+    """The statements of one schema."""
+
+    opened = _Formatted("SELECT version, number FROM {schema}.format, {schema}.prunes")
+    version = _Formatted("SELECT version FROM {schema}.format")
+    objects = _Formatted("SELECT oid, kind, size, data FROM {schema}.objects WHERE oid = ANY(%b)")
+    object_and_near = _Formatted(
+        "SELECT oid, kind, size, data FROM {schema}.objects WHERE oid = %b"
+        " UNION ALL SELECT oid, kind, size, data FROM {schema}.objects"
+        f" WHERE ctid > {_PAGE} AND ctid < {_PAGE} AND kind <= %s AND oid <> %b"
+    )
+    known = _Formatted("SELECT oid FROM {schema}.objects WHERE oid = ANY(%b)")
+    insert_objects = _Formatted(
+        "INSERT INTO {schema}.objects (oid, kind, size, data) SELECT * FROM"
+        " unnest(%b::bytea[], %b::integer[], %b::integer[], %b::bytea[]) ON CONFLICT DO NOTHING"
+    )
+    refs = _Formatted("SELECT name, oid FROM {schema}.refs WHERE name >= %s AND name <= %s ORDER BY name")
+    refs_below = _Formatted(
+        "SELECT DISTINCT name, oid FROM {schema}.refs,"
+        " unnest(%s::text[], %s::text[]) AS asked (first, last)"
+        " WHERE name >= first AND name <= last ORDER BY name"
+    )
+    some_refs = _Formatted("SELECT name, oid FROM {schema}.refs WHERE name = ANY(%s)")
+    refs_to_move = _Formatted(
+        "SELECT name, oid FROM {schema}.refs WHERE name = ANY(%s) ORDER BY name FOR UPDATE"
+    )
+    around = _Formatted(
+        "SELECT name FROM {schema}.refs WHERE name = ANY(%s) UNION ALL"
+        " SELECT found.name FROM unnest(%s::text[]) AS folder (name) CROSS JOIN LATERAL"
+        " (SELECT name FROM {schema}.refs AS ref"
+        " WHERE ref.name >= folder.name || '/' AND ref.name < folder.name || '0' LIMIT %s) AS found"
+    )
+    move_refs = _Formatted(
+        "INSERT INTO {schema}.refs (name, oid) SELECT * FROM unnest(%s::text[], %b::bytea[])"
+        " ON CONFLICT (name) DO UPDATE SET oid = excluded.oid"
+    )
+    delete_refs = _Formatted("DELETE FROM {schema}.refs WHERE name = ANY(%s)")
+    notify = b"SELECT pg_notify(%s, moved.name) FROM unnest(%s::text[]) AS moved (name)"
+    # A whole write: nothing is changed unless all that it rests on holds. Rows of refs are locked before
+    # objects are written, everywhere; where one is waited for, what it holds then is compared.
+    write = _Formatted(
+        "WITH held AS MATERIALIZED (SELECT name, oid FROM {schema}.refs"
+        " WHERE name = ANY(%s::text[]) ORDER BY name FOR UPDATE),"
+        " looked AS MATERIALIZED (SELECT min(number) AS prunes, count(*) = 1 AND min(number) = %s"
+        " AND NOT EXISTS (SELECT FROM unnest(%s::text[], %b::bytea[]) AS expected (name, oid)"
+        " FULL JOIN held USING (name) WHERE expected.oid IS DISTINCT FROM held.oid)"
+        " AND %s = (SELECT count(*) FROM {schema}.objects WHERE oid = ANY(%b::bytea[]))"
+        " AND NOT EXISTS (SELECT FROM {schema}.refs WHERE name = ANY(%s::text[]))"
+        " AND NOT EXISTS (SELECT FROM unnest(%s::text[]) AS folder (name), {schema}.refs AS ref"
+        " WHERE ref.name >= folder.name || '/' AND ref.name < folder.name || '0')"
+        " AS holds FROM {schema}.prunes),"
+        " stored AS (INSERT INTO {schema}.objects (oid, kind, size, data) SELECT fresh.* FROM looked,"
+        " unnest(%b::bytea[], %b::integer[], %b::integer[], %b::bytea[]) AS fresh"
+        " WHERE holds ON CONFLICT DO NOTHING),"
+        " moved AS (INSERT INTO {schema}.refs (name, oid) SELECT fresh.* FROM looked,"
+        " unnest(%s::text[], %b::bytea[]) AS fresh WHERE holds"
+        " ON CONFLICT (name) DO UPDATE SET oid = excluded.oid),"
+        " gone AS (DELETE FROM {schema}.refs USING looked WHERE holds AND name = ANY(%s::text[]))"
+        " SELECT prunes, holds, (SELECT array_agg(name) FROM held), (SELECT array_agg(oid) FROM held),"
+        " (SELECT count(pg_notify(%s, name)) FROM unnest(%s::text[]) AS changed (name) WHERE holds)"
+        " FROM looked"
+    )
+    value = _Formatted("SELECT value FROM {schema}.kv WHERE name = %s")
+    values = _Formatted("SELECT value FROM {schema}.kv")
+    set_value = _Formatted(
+        "INSERT INTO {schema}.kv (name, value) VALUES (%s, %b)"
+        " ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+    )
+    delete_value = _Formatted("DELETE FROM {schema}.kv WHERE name = %s")
+    # of a prune
+    prunes = _Formatted("SELECT number FROM {schema}.prunes")
+    # Keeps out who writes or locks rows, and lets read. Writers take these two in the same order.
+    hold_tables = _Formatted("LOCK TABLE {schema}.refs, {schema}.objects IN EXCLUSIVE MODE")
+    stored = _Formatted("SELECT oid FROM {schema}.objects")
+    tips = _Formatted("SELECT oid FROM {schema}.refs")
+    noted = _Formatted("SELECT oid, since FROM {schema}.unreachable")
+    note = _Formatted(
+        "INSERT INTO {schema}.unreachable (oid, since) SELECT oid, %s FROM unnest(%b::bytea[]) AS fresh (oid)"
+    )
+    forget = _Formatted("DELETE FROM {schema}.unreachable WHERE oid = ANY(%b)")
+    remove = _Formatted(
+        "WITH gone AS (DELETE FROM {schema}.objects WHERE oid = ANY(%b) RETURNING length(data) AS size)"
+        " SELECT coalesce(sum(size), 0)::bigint FROM gone"
+    )
+    count_prune = _Formatted("UPDATE {schema}.prunes SET number = number + 1")
+    size = _Formatted(
+        "SELECT pg_total_relation_size('{schema}.objects') + pg_total_relation_size('{schema}.refs')"
+        " + pg_total_relation_size('{schema}.kv') + pg_total_relation_size('{schema}.unreachable')"
+    )
+    vacuum = _Formatted("VACUUM {schema}.objects, {schema}.unreachable")
+    rewrite = _Formatted(
+        "VACUUM (FULL, VERBOSE) {schema}.objects, {schema}.refs, {schema}.kv, {schema}.unreachable"
+    )
 
     def __init__(self, schema: str) -> None:
         self.schema = schema
         self._name = f'"{schema}"'
-        make = self.formatted
-        self.opened = make("SELECT version, number FROM {schema}.format, {schema}.prunes")
-        self.version = make("SELECT version FROM {schema}.format")
-        self.objects = make("SELECT oid, kind, size, data FROM {schema}.objects WHERE oid = ANY(%b)")
-        # Rows lie as they were written. So the trees of a commit stand beside it, and the commits before it
-        # in the pages before its own. Where the object is not a commit, it is returned alone.
-        page = (
-            "(SELECT format('(%%s,0)', greatest(0, split_part(trim('(' FROM ctid::text), ',', 1)::bigint"
-            " + %s))::tid FROM {schema}.objects WHERE oid = %b AND kind = 1)"
-        )
-        self.object_and_near = make(
-            "SELECT oid, kind, size, data FROM {schema}.objects WHERE oid = %b"
-            " UNION ALL SELECT oid, kind, size, data FROM {schema}.objects"
-            f" WHERE ctid > {page} AND ctid < {page} AND kind <= %s AND oid <> %b"
-        )
-        self.known = make("SELECT oid FROM {schema}.objects WHERE oid = ANY(%b)")
-        self.insert_objects = make(
-            "INSERT INTO {schema}.objects (oid, kind, size, data) SELECT * FROM"
-            " unnest(%b::bytea[], %b::integer[], %b::integer[], %b::bytea[]) ON CONFLICT DO NOTHING"
-        )
-        self.refs = make("SELECT name, oid FROM {schema}.refs WHERE name >= %s AND name <= %s ORDER BY name")
-        self.refs_below = make(
-            "SELECT DISTINCT name, oid FROM {schema}.refs,"
-            " unnest(%s::text[], %s::text[]) AS asked (first, last)"
-            " WHERE name >= first AND name <= last ORDER BY name"
-        )
-        self.some_refs = make("SELECT name, oid FROM {schema}.refs WHERE name = ANY(%s)")
-        self.refs_to_move = make(
-            "SELECT name, oid FROM {schema}.refs WHERE name = ANY(%s) ORDER BY name FOR UPDATE"
-        )
-        self.around = make(
-            "SELECT name FROM {schema}.refs WHERE name = ANY(%s) UNION ALL"
-            " SELECT found.name FROM unnest(%s::text[]) AS folder (name) CROSS JOIN LATERAL"
-            " (SELECT name FROM {schema}.refs AS ref"
-            " WHERE ref.name >= folder.name || '/' AND ref.name < folder.name || '0' LIMIT %s) AS found"
-        )
-        self.move_refs = make(
-            "INSERT INTO {schema}.refs (name, oid) SELECT * FROM unnest(%s::text[], %b::bytea[])"
-            " ON CONFLICT (name) DO UPDATE SET oid = excluded.oid"
-        )
-        self.delete_refs = make("DELETE FROM {schema}.refs WHERE name = ANY(%s)")
         self.channel = f"reactifact_{hashlib.sha1(schema.encode()).hexdigest()[:16]}"
-        self.notify = b"SELECT pg_notify(%s, moved.name) FROM unnest(%s::text[]) AS moved (name)"
-        # A whole write: nothing is changed unless all that it rests on holds. Rows of refs are locked before
-        # objects are written, everywhere; where one is waited for, what it holds then is compared.
-        self.write = make(
-            "WITH held AS MATERIALIZED (SELECT name, oid FROM {schema}.refs"
-            " WHERE name = ANY(%s::text[]) ORDER BY name FOR UPDATE),"
-            " looked AS MATERIALIZED (SELECT min(number) AS prunes, count(*) = 1 AND min(number) = %s"
-            " AND NOT EXISTS (SELECT FROM unnest(%s::text[], %b::bytea[]) AS expected (name, oid)"
-            " FULL JOIN held USING (name) WHERE expected.oid IS DISTINCT FROM held.oid)"
-            " AND %s = (SELECT count(*) FROM {schema}.objects WHERE oid = ANY(%b::bytea[]))"
-            " AND NOT EXISTS (SELECT FROM {schema}.refs WHERE name = ANY(%s::text[]))"
-            " AND NOT EXISTS (SELECT FROM unnest(%s::text[]) AS folder (name), {schema}.refs AS ref"
-            " WHERE ref.name >= folder.name || '/' AND ref.name < folder.name || '0')"
-            " AS holds FROM {schema}.prunes),"
-            " stored AS (INSERT INTO {schema}.objects (oid, kind, size, data) SELECT fresh.* FROM looked,"
-            " unnest(%b::bytea[], %b::integer[], %b::integer[], %b::bytea[]) AS fresh"
-            " WHERE holds ON CONFLICT DO NOTHING),"
-            " moved AS (INSERT INTO {schema}.refs (name, oid) SELECT fresh.* FROM looked,"
-            " unnest(%s::text[], %b::bytea[]) AS fresh WHERE holds"
-            " ON CONFLICT (name) DO UPDATE SET oid = excluded.oid),"
-            " gone AS (DELETE FROM {schema}.refs USING looked WHERE holds AND name = ANY(%s::text[]))"
-            " SELECT prunes, holds, (SELECT array_agg(name) FROM held), (SELECT array_agg(oid) FROM held),"
-            " (SELECT count(pg_notify(%s, name)) FROM unnest(%s::text[]) AS changed (name) WHERE holds)"
-            " FROM looked"
-        )
-        self.value = make("SELECT value FROM {schema}.kv WHERE name = %s")
-        self.values = make("SELECT value FROM {schema}.kv")
-        self.set_value = make(
-            "INSERT INTO {schema}.kv (name, value) VALUES (%s, %b)"
-            " ON CONFLICT (name) DO UPDATE SET value = excluded.value"
-        )
-        self.delete_value = make("DELETE FROM {schema}.kv WHERE name = %s")
-        # of a prune
-        self.prunes = make("SELECT number FROM {schema}.prunes")
-        # Keeps out who writes or locks rows, and lets read. Writers take these two in the same order.
-        self.hold_tables = make("LOCK TABLE {schema}.refs, {schema}.objects IN EXCLUSIVE MODE")
-        self.stored = make("SELECT oid FROM {schema}.objects")
-        self.tips = make("SELECT oid FROM {schema}.refs")
-        self.noted = make("SELECT oid, since FROM {schema}.unreachable")
-        self.note = make(
-            "INSERT INTO {schema}.unreachable (oid, since)"
-            " SELECT oid, %s FROM unnest(%b::bytea[]) AS fresh (oid)"
-        )
-        self.forget = make("DELETE FROM {schema}.unreachable WHERE oid = ANY(%b)")
-        self.remove = make(
-            "WITH gone AS (DELETE FROM {schema}.objects WHERE oid = ANY(%b) RETURNING length(data) AS size)"
-            " SELECT coalesce(sum(size), 0)::bigint FROM gone"
-        )
-        self.count_prune = make("UPDATE {schema}.prunes SET number = number + 1")
-        self.size = make(
-            "SELECT pg_total_relation_size('{schema}.objects') + pg_total_relation_size('{schema}.refs')"
-            " + pg_total_relation_size('{schema}.kv') + pg_total_relation_size('{schema}.unreachable')"
-        )
-        self.vacuum = make("VACUUM {schema}.objects, {schema}.unreachable")
-        self.rewrite = make(
-            "VACUUM (FULL, VERBOSE) {schema}.objects, {schema}.refs, {schema}.kv, {schema}.unreachable"
-        )
         columns = ", ".join(f"('{table}', '{column}')" for table, column, _ in _CONTENT)
         self.samples = (
             "SELECT 1 FROM pg_stats WHERE schemaname = %s"
             f" AND (tablename::text, attname::text) IN ({columns}) LIMIT 1"
         ).encode()
         self.drop_samples = [  # an ALTER to the type that it has rewrites nothing, and drops what was sampled
-            make(
+            self.formatted(
                 f"ALTER TABLE {{schema}}.{table} ALTER COLUMN {column} TYPE {kind},"
                 f" ALTER COLUMN {column} SET STATISTICS 0"
             )

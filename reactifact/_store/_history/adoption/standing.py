@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ....errors import ReactifactError
 from ... import canonical
-from ...commits import CommitRecord, before_amend, own_record, read_roots
+from ...commits import CommitRecord, before_amend, down_from, own_record, read_roots
 from ...graph import merge_bases
 from ...layout import BOOKKEEPING, Meta, Roots, Waiting
 from ...object_db import Objects, Staging
@@ -94,14 +94,7 @@ def last_good(objects: Staging, commit: Oid) -> Oid | None:
 
     Of one that somebody amended that is what it was before, which may be staged by this.
     """
-    following: Oid | None = commit
-    while following is not None:
-        ours = ours_at(objects, following)
-        if ours is not None:
-            return ours
-        parents = objects.commit(following).parents
-        following = parents[0] if parents else None
-    return None
+    return next(filter(None, (ours_at(objects, oid) for oid in down_from(objects, commit))), None)
 
 
 def ours_at(objects: Staging, commit: Oid) -> Oid | None:
