@@ -84,3 +84,10 @@ def read(page: str) -> Reader:
     assert found.all("html")[0].get("lang") == "en"
     assert found.links[0] == "#content"  # the way past the bar, first for the keyboard
     return found
+
+
+def page(client: TestClient, address: str) -> Reader:
+    """Ask for a page that is there, and read it."""
+    answer = client.get(address)
+    assert answer.status_code == 200, answer.text
+    return read(answer.text)

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, quote_plus, urlsplit
 import anyio
 import pytest
 from desk import HOSTILE, LONG, NOW, RESEARCH, SESSION, filled, parked
-from reading import Client, Reader, read
+from reading import Client, page, read
 from starlette.testclient import TestClient
 from support import git
 
@@ -24,12 +24,6 @@ from reactifact.ui.app import PAGES, Token, application
 
 TOKEN = Token("a token of this test")
 S = f"s={quote_plus(SESSION)}"
-
-
-def page(client: TestClient, address: str) -> Reader:
-    answer = client.get(address)
-    assert answer.status_code == 200, answer.text
-    return read(answer.text)
 
 
 def test_the_sessions_with_what_waits_in_each(client: Client, desk_store: Any) -> None:
@@ -152,17 +146,6 @@ def test_blame_names_the_version_that_wrote_each_field(client: Client, desk_stor
     assert "v0writer" in blamed.replace(" ", "")
 
 
-def test_two_versions_are_compared_word_by_word(client: Client, desk_store: Any) -> None:
-    browser = client(desk_store)
-    found = page(browser, f"/artifact?{S}&id=reply:ticket:29")
-    versions = [one.get("value") for one in found.all("input") if one.get("name") == "old"]
-    new, old = versions
-    answer = browser.get(f"/artifact?{S}&id=reply:ticket:29&old={old}&new={new}")
-    assert "<del>Dear</del>" in answer.text
-    assert "<ins>Hello</ins>" in answer.text
-    read(answer.text)
-
-
 def test_a_version_leads_to_its_commit(client: Client, desk_store: Any) -> None:
     browser = client(desk_store, follow_redirects=False)
     found = page(browser, f"/artifact?{S}&id=reply:ticket:7")
@@ -247,15 +230,6 @@ def test_open_questions(client: Client, desk_store: Any) -> None:
     assert found.all("form") == []
 
 
-def test_two_branches_side_by_side_with_what_a_merge_would_do(client: Client, desk_store: Any) -> None:
-    found = page(client(desk_store), f"/compare?{S}&into=main&from=refund+trial")
-    for text in ("parted at", "1 conflict: nothing would be applied", "desk: changed differently", "adopt"):
-        assert text in found.text
-    assert "reply:extra" in found.text
-    clean = page(client(desk_store), f"/compare?{S}&into=main&from=friendlier")
-    assert "Nothing would be taken over" in clean.text
-
-
 HOSTILE_PAGES = [
     "/session",
     f"/session?b={quote_plus(HOSTILE)}",
@@ -301,39 +275,6 @@ def test_no_text_of_a_question_steers_its_form(client: Client, desk_store: Any) 
     answer = browser.post(chosen["action"], data={"secret": TOKEN.form_secret, field["name"]: HOSTILE})
     assert answer.status_code == 422
     assert shown in read(answer.text).text
-
-
-def test_hostile_names_in_the_address_are_told_back_harmlessly(client: Client, desk_store: Any) -> None:
-    browser = client(desk_store)
-    for path in PAGES:
-        for name in ("s", "b", "id", "at", "old", "lanes", "after", "from", "change", "q", "type", "ledger"):
-            answer = browser.get(path, params={"s": SESSION, name: HOSTILE})
-            assert answer.status_code in (200, 400, 404), (path, name, answer.text)
-            read(answer.text)
-
-
-@pytest.mark.parametrize(
-    ("address", "status", "text"),
-    [
-        ("/nothing", 404, "There is no such page"),
-        ("/session?s=nobody", 404, "holds no session 'nobody'"),
-        ("/session", 400, "names no session"),
-        (f"/session?{S}&b=nobody", 404, "has no branch 'nobody'"),
-        (f"/artifact?{S}&id=nobody", 404, "holds no artifact 'nobody'"),
-        (f"/commit?{S}&id=12", 400, "is not the id of an object"),
-        (f"/commit?{S}&id={'0' * 40}", 404, "0000"),
-        (f"/diff?{S}&old=v1&new=v999", 404, "no version 999"),
-        (f"/change?{S}&change=abc", 400, "No commit of support desk/main carries the change"),
-        (f"/compare?{S}&into=main&from=gone", 404, "has no branch 'gone'"),
-        ("/?from=-1", 400, "is not a number"),
-    ],
-)
-def test_what_is_not_there_is_said(
-    client: Client, desk_store: Any, address: str, status: int, text: str
-) -> None:
-    answer = client(desk_store).get(address)
-    assert answer.status_code == status
-    assert text in read(answer.text).text
 
 
 @pytest.mark.parametrize("kind", ["git", "sqlite", "postgres"])
