@@ -54,15 +54,17 @@ class ObjectRow(NamedTuple):
     data: bytes
 
 
-def object_row(oid: Oid, item: GitObject) -> ObjectRow:
-    """Return the row of one object."""
-    kind, data = item
-    size = len(data)
-    if size >= (_TREE_COMPRESSED_FROM if kind == "tree" else _COMPRESSED_FROM):
-        packed = deflate(data, _LEVEL)
-        data = packed if len(packed) < len(data) else data
-    row = bytes.fromhex(oid), _NUMBERS[kind], size, data
-    return tuple.__new__(ObjectRow, row)  # its own constructor is Python
+def object_rows(objects: Iterable[tuple[Oid, GitObject]]) -> list[ObjectRow]:
+    """Return the rows of some objects, in their order."""
+    rows = []
+    for oid, (kind, data) in objects:
+        size, stored = len(data), data
+        if size >= (_TREE_COMPRESSED_FROM if kind == "tree" else _COMPRESSED_FROM):
+            packed = deflate(data, _LEVEL)
+            stored = packed if len(packed) < size else data
+        row = bytes.fromhex(oid), _NUMBERS[kind], size, stored
+        rows.append(tuple.__new__(ObjectRow, row))  # its own constructor is Python
+    return rows
 
 
 def object_of(row: Sequence[Any], location: str, max_object: int) -> tuple[Oid, GitObject]:

@@ -26,7 +26,7 @@ from .backend import (
     batches,
     name_range,
     object_of,
-    object_row,
+    object_rows,
     ref_oid,
     referred_beyond,
     require_known,
@@ -213,7 +213,7 @@ class PostgreSQLKVBackend(SQLBackend):
             return
         self._make()
         # In one order everywhere: transactions that write the same objects wait instead of locking up.
-        rows = [object_row(oid, item) for oid, item in sorted(objects.items())]
+        rows = object_rows(sorted(objects.items()))
         done = tuple(updates)
 
         def work(connection: Connection) -> None:

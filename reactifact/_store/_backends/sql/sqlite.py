@@ -25,7 +25,7 @@ from .backend import (
     Oids,
     SQLBackend,
     batches,
-    object_row,
+    object_rows,
     ref_oid,
     referred_beyond,
     require_known,
@@ -616,7 +616,7 @@ class SQLiteKVBackend(SQLBackend):
         check_write(objects, updates, self._max_object)
         if not objects and not updates:
             return
-        rows = [object_row(oid, item) for oid, item in objects.items()]
+        rows = object_rows(objects.items())
         with self._file.writing() as connection:
             self._step("begun")
             connection.executemany(
