@@ -82,7 +82,9 @@ class Session:
 
     async def save(self) -> None:
         """Commit direct changes and write everything. Raises `StaleSession`."""
-        self.context.commits.begin()
+        commits = self.context.commits
+        if commits.line.record is None:
+            commits.begin()
         await publish(self.context)
 
     async def refresh(self) -> bool:

@@ -35,8 +35,9 @@ async def publish(context: Context) -> None:
     When this returns, all that was committed so far is on stable storage, as far as the store's
     durability promises.
     """
-    context.require_open()
     commits = context.commits
+    if commits.working.closed:
+        context.require_open()
     is_free = not (context.is_publishing or commits.is_remote)
     if is_free and commits.is_written:
         return

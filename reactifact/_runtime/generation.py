@@ -474,11 +474,13 @@ def consume(context: Context, roster: Roster, batch: Sequence[QueueEntry], owed:
     for work in owed:
         for entry in work.entries:
             left.setdefault(id(entry), []).append(work.name)
+    done = []
     for entry in batch:
         if id(entry) in left or (entry.failures and entry.parked):
-            left.setdefault(id(entry), [])
-            queue.owe(entry, left[id(entry)])
-    queue.remove([entry.event for entry in batch if id(entry) not in left])
+            queue.owe(entry, left.get(id(entry), []))
+        else:
+            done.append(entry.event)
+    queue.remove(done)
 
 
 def owed_to_absent(entry: QueueEntry, present: Collection[str]) -> list[str]:

@@ -55,10 +55,11 @@ class Deadlines:
     def expire(self, context: Context) -> None:
         """Mark the open questions whose deadline has passed, in a commit of its own; that wakes who asked."""
         context.commits.commit_direct()  # an answer may be among them
-        working, now = context.commits.working, context.resources.clock.now()
+        working = context.commits.working
         self._look(working)
         if not self._known:
             return
+        now = context.resources.clock.now()
         over = sorted((until, key) for key, (_, until) in self._known.items() if until and until <= now)
         for _, question_id in over:
             stored = working.state.stored(question_id)

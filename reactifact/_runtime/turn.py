@@ -294,7 +294,8 @@ class Turn:
             with context.commits.whole():
                 again = generation.commit_all(context, combined, labels)
                 waiting = [one.result.work for one in combined if one.result.waits]
-                steps.keep_memos_of([*again, *self._running.not_started, *waiting])
+                not_started = self._running.not_started
+                steps.keep_memos_of([*again, *not_started, *waiting])
             generation.tell(combined, context.version)
         except BaseException:
             # cut in the middle, or failed: what has finished is kept beside the queue
@@ -304,7 +305,7 @@ class Turn:
             raise
         self.committed = self.runs
         roster = wiring.roster  # an agent may have registered or changed one
-        generation.consume(context, roster, planned.batch, [*again, *self._running.not_started])
+        generation.consume(context, roster, planned.batch, [*again, *not_started])
         self.known = generation.plan(context, roster)  # the commit says what is owed
         if log.isEnabledFor(DEBUG):
             extra = {"generation": self.iterations, "runs": len(combined)}
@@ -375,7 +376,7 @@ class Turn:
         nothing is paid for first. It costs a write of its own, and only in a turn that was given changes.
         """
         line = self.context.commits.line
-        if self._saves_now and line.ref is not None and not line.is_published:
+        if line.ref is not None and self._saves_now and not line.is_published:
             await publish(self.context)
 
     @property
