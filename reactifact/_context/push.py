@@ -42,11 +42,11 @@ async def publish(context: Context) -> None:
     if is_free and commits.is_written:
         return
     async with at_once(context.publish_lock, shield=True):  # nothing inside can be cancelled
+        if not is_free and commits.is_written:
+            return
         if commits.is_remote:
             with CancelScope(shield=True):
                 await look_ahead(commits)
-        if not is_free and commits.is_written:
-            return
         commits.note_queue()
         line = commits.line
         publication = line.prepare()
