@@ -11,6 +11,7 @@ import random
 import re
 import shutil
 import sqlite3
+import zlib
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import anyio
 import psycopg
 import pytest
 from pydantic import BaseModel
+from support import git
 
 from reactifact import (
     Consume,
@@ -31,6 +33,7 @@ from reactifact import (
     produce,
 )
 from reactifact._store._backends.bundle import BundleBackend, encode_bundle, reachable
+from reactifact._store._backends.git.pack import parse_index
 from reactifact._store.commits import state_hash
 from reactifact._store.layout import Roots
 from reactifact._store.objects import GitObject, Oid, encode_tree, object_id, parse_tree
@@ -411,6 +414,32 @@ def damage_repository(path: Path, objects: Objects, rng: random.Random) -> tuple
     return f"{file.relative_to(path)} was damaged: {len(old)} to {len(new)} bytes", file.parent.name == "pack"
 
 
+def damage_repacked(path: Path, objects: Objects, rng: random.Random) -> tuple[str, bool]:
+    """Damage the head of an entry of a pack that git made, or do as `damage_repository` does."""
+    if rng.random() < 0.5:
+        return damage_repository(path, objects, rng)
+    (file,) = (path / "objects/pack").glob("*.pack")
+    content = bytearray(file.read_bytes())
+    entries = parse_index(file.with_suffix(".idx").read_bytes())
+    at = rng.choice(entries).offset
+    what = rng.randrange(4)
+    if what == 0:
+        content[at] ^= rng.randrange(1, 8) << 4  # another type
+    elif what == 1:
+        content[at] ^= 1 << rng.randrange(8)
+        content[at + 1] ^= 1 << rng.randrange(8)
+    elif what == 2:
+        content[at + 1 : at + 3] = rng.randbytes(2)
+    else:  # a delta on another one, or on itself
+        head = bytes([0xFF, 0x01]) + rng.choice(entries).oid + zlib.compress(rng.randbytes(rng.randrange(40)))
+        content[at : at + len(head)] = head
+    if rng.random() < 0.2:
+        del content[at + 30 : -20]
+    file.unlink()
+    file.write_bytes(content)
+    return f"the entry at {at} was damaged by {what}", True
+
+
 STATEMENTS = [
     "UPDATE objects SET data = ? WHERE rowid = (SELECT rowid FROM objects ORDER BY random_order LIMIT 1)",
     "UPDATE objects SET kind = ? WHERE rowid % 7 = 3",
@@ -574,22 +603,28 @@ def test_objects_that_do_not_say_what_they_should(
     assert refused > CASES // 5
 
 
-@pytest.mark.parametrize("kind", ["git", "sqlite"])
+DAMAGES = {"git": damage_repository, "repacked": damage_repacked, "sqlite": damage_sqlite}
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
 def test_files_and_rows_that_were_damaged(
     whole: tuple[Objects, Refs], tmp_path: Path, pytestconfig: pytest.Config, kind: str
 ) -> None:
     objects, refs = whole
-    base = tmp_path / f"base.{'git' if kind == 'git' else 'db'}"
-    backend: Any = FileKVBackend(base) if kind == "git" else SQLiteKVBackend(base)
+    ending = "db" if kind == "sqlite" else "git"
+    base = tmp_path / f"base.{ending}"
+    backend: Any = SQLiteKVBackend(base) if kind == "sqlite" else FileKVBackend(base)
     backend.write(objects, [RefUpdate(name, None, oid) for name, oid in refs.items()])
     backend.close()
+    if kind == "repacked":
+        git(base, "repack", "-q", "-a", "-d", "-f", "--depth=50", "--write-midx")
+        git(base, "commit-graph", "write", "--reachable")
     expected = anyio.run(read, SessionStore(memory_of(objects, refs)))
-    damage = damage_repository if kind == "git" else damage_sqlite
-    copy = tmp_path / f"copy.{'git' if kind == 'git' else 'db'}"
+    copy = tmp_path / f"copy.{ending}"
     refused = 0
     for rng, uses in cases(pytestconfig):
-        (shutil.copytree if kind == "git" else shutil.copy)(base, copy)
-        done, is_same = damage(copy, objects, rng)
+        (shutil.copy if kind == "sqlite" else shutil.copytree)(base, copy)
+        done, is_same = DAMAGES[kind](copy, objects, rng)
         refused += run(lambda: SessionStore(copy, durability="os"), uses, done, expected if is_same else None)
         for left in tmp_path.glob("copy.*"):
             shutil.rmtree(left) if left.is_dir() else left.unlink()
