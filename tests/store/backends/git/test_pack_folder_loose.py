@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import zlib
 from pathlib import Path
 
 import pytest
+from building import commit
 from support import git
 
 from reactifact._store._backends.bundle import unpack
 from reactifact._store._backends.git.backend import GitBackend
+from reactifact._store._backends.git.checked_packs import borrowed_folders
 from reactifact._store._backends.git.pack_entries import DamagedPack
 from reactifact._store.objects import GitObject, object_id
 from reactifact._store.protocol import RefUpdate
@@ -95,3 +98,79 @@ def test_objects_in_packs_are_read_without_a_look_for_files_of_their_own(
     monkeypatch.setattr("reactifact._store._backends.git.backend.read_loose", read_loose)
     assert GitBackend(tmp_path / "state.git").read_many(objects) == objects
     assert not looked
+
+
+LINE = """
+import sys
+from reactifact._store._backends.git.backend import GitBackend
+backend = GitBackend(sys.argv[1])
+print(list(backend.read_line(sys.argv[2], 9)))
+try:
+    backend.read_many([sys.argv[3]])
+except Exception as error:
+    print(error)
+"""
+
+
+def test_a_loose_parent_that_is_cut_keeps_nobody(path: Path) -> None:
+    """libgit2 never comes back from one, so it is read in a process of its own."""
+    parent, objects = commit("parent" * 50)
+    tip, more = commit("tip", parent)
+    body = b"commit %d\0" % len(objects[parent].data) + objects[parent].data
+    file = path / "objects" / parent[:2] / parent[2:]
+    file.parent.mkdir()
+    file.write_bytes(zlib.compress(body))
+    GitBackend(path).write({oid: item for oid, item in (objects | more).items() if oid != parent})
+    assert list(GitBackend(path).read_line(tip, 9)) == [tip]
+    for end in (9, len(zlib.compress(body)) // 2, len(zlib.compress(body)) - 5):
+        file.write_bytes(zlib.compress(body)[:end])
+        command = [sys.executable, "-c", LINE, str(path), tip, parent]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done
+        line, error = done.stdout.splitlines()
+        assert line == str([tip])
+        assert error.startswith(f"object {parent} in {path} is damaged")
+
+
+def test_loose_objects_of_a_store_that_is_borrowed_from_are_read_and_checked(
+    path: Path, tmp_path: Path
+) -> None:
+    oid, file = loose(path, "hello")
+    other, _ = loose(path, "others")
+    clone = tmp_path / "clone.git"
+    git(tmp_path, "clone", "-q", "--mirror", "--shared", str(path), str(clone))
+    expected = {oid: GitObject("blob", b"hello"), other: GitObject("blob", b"others")}
+    assert GitBackend(clone).read_many([oid]) == {oid: expected[oid]}
+    assert GitBackend(clone).read_many([oid, other]) == expected
+    GitBackend(clone).write({}, [RefUpdate("refs/heads/s/main", None, oid)])
+    file.write_bytes(file.read_bytes()[:-6])
+    with pytest.raises(StoreError, match=f"{oid}.*is damaged"):
+        GitBackend(clone).read_many([oid])
+
+
+def test_what_git_moves_out_of_a_pack_is_found(path: Path) -> None:
+    oid, other = object_id("blob", b"moved"), object_id("blob", b"other")
+    GitBackend(path).write({oid: GitObject("blob", b"moved")})
+    GitBackend(path).write({other: GitObject("blob", b"other")})
+    backend = GitBackend(path)
+    backend.read_many([other])  # the packs are open
+    for pack in list((path / "objects/pack").glob("*.pack")):
+        content = pack.read_bytes()
+        pack.unlink()
+        pack.with_suffix(".idx").unlink()
+        subprocess.run(["git", "-C", str(path), "unpack-objects", "-q"], input=content, check=True)
+    assert backend.read_many([oid]) == {oid: GitObject("blob", b"moved")}
+    backend.write({}, [RefUpdate("refs/heads/s/main", None, oid)])
+
+
+@pytest.mark.timeout(60)  # each followed from each, that is for ever
+def test_stores_that_borrow_from_each_other_are_looked_at_once(path: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.git"
+    GitBackend(other).repository.free()
+    lines = [f"{path}/objects/{'./' * at}\n{other}/objects/{'./' * at}\n" for at in range(50)]
+    for store in (path, other):
+        (store / "objects/info").mkdir(exist_ok=True)
+        (store / "objects/info/alternates").write_text("".join(lines))
+    assert list(borrowed_folders(str(path / "objects"))) == [f"{other}/objects//pack"]
+    oid, _ = loose(other, "hello")
+    assert GitBackend(path).read_many([oid]) == {oid: GitObject("blob", b"hello")}
