@@ -13,9 +13,10 @@ from ...objects import Oid
 from .backend import SCHEMA_VERSION, HeldTables, ObjectsOf, batches
 
 if TYPE_CHECKING:
+    import psycopg
     from psycopg.errors import Diagnostic
 
-    from .postgres_connection import Connection
+    Connection = psycopg.Connection[Any]
 
 
 # -- the tables of a PostgreSQL store, and every statement on them --
