@@ -34,7 +34,7 @@ from ..locks import FileLock, LockFolder, LockQueue
 from .checked_packs import CheckedPacks, borrowed_folders
 from .collect import Collector
 from .journal import LARGEST_PACK, Journal
-from .pack import PackFiles, build_pack, read_loose
+from .pack import PackFiles, PackStream, build_pack, read_loose
 from .pack_folder import TRIGGER, PackFolder, PackMerger, object_count
 from .packed_refs import GitLocks
 from .reflog import RefLogs
@@ -91,6 +91,9 @@ the event loop wait longer for its turn. Writing and syncing them goes on side b
 
 _LIBGIT2_ERRORS = (pygit2.GitError, KeyError, ValueError, BufferError, MemoryError, OSError)
 """What pygit2 raises for an object that it cannot read, by what libgit2 met."""
+
+_STREAMED = 4 * 1024 * 1024
+"""Bytes of objects beyond which their pack is compressed while it is written, and never held whole."""
 
 _SWEEP_WAIT = 10.0  # seconds
 
@@ -284,9 +287,12 @@ class GitBackend:
                 continue
             try:
                 for packs in asked:
-                    packs.require_object(oid)
-                kind, data = read(oid)
-                found[oid] = new(GitObject, (_KINDS[kind], data))
+                    if (large := packs.require_object(oid)) is not None:
+                        found[oid] = large
+                        break
+                else:
+                    kind, data = read(oid)
+                    found[oid] = new(GitObject, (_KINDS[kind], data))
             except (StoreError, *_LIBGIT2_ERRORS):
                 left.append(oid)
         return left
@@ -421,16 +427,33 @@ class GitBackend:
             if not objects:
                 self._move(updates)
                 return
+            if sum([len(item.data) for item in objects.values()]) > _STREAMED:
+                stream = PackStream(objects)
+                self._publish(stream.chunks(), stream.index, objects, updates)
+                return
             with _BUILDING:
                 packed = build_pack(objects)
             if self._notes and _is_move(updates) and len(packed.pack) <= LARGEST_PACK:
                 with self._packs.kept() as base:
                     self._refs.move(updates[0], self._noted(updates[0], objects, base, packed), sync=False)
                 note_moved(self._git_dir, [updates[0].name])
+                self._count_one()
             else:
-                with self._packs.published([packed.pack], lambda: packed.idx):
-                    self._recent.add(objects)
-                    self._move(updates)
+                self._publish([packed.pack], lambda: packed.idx, objects, updates)
+
+    def _publish(
+        self,
+        chunks: Iterable[bytes],
+        index: Callable[[], bytes],
+        objects: Mapping[Oid, GitObject],
+        updates: Sequence[RefUpdate],
+    ) -> None:
+        with self._packs.published(chunks, index):
+            self._recent.add(objects)
+            self._move(updates)
+        self._count_one()
+
+    def _count_one(self) -> None:
         with self._mutex:
             self._small_packs += 1
 
@@ -656,8 +679,7 @@ class GitBackend:
         if found is not None:
             return found
         try:
-            kind, data = self._read_from(self._open_packs(), oid)
-            return tuple.__new__(GitObject, (_KINDS[kind], data))
+            return self._read_from(self._open_packs(), oid)
         except (StoreError, *_LIBGIT2_ERRORS):
             pass  # without the error, which would keep the packs open
         # Packs vanish when git, or another of us, repacks: look again with fresh eyes, once.
@@ -677,21 +699,22 @@ class GitBackend:
             if folder != self._packs.folder:
                 yield os.path.dirname(folder)
 
-    def _read_from(self, packs: _Packs, oid: Oid) -> tuple[int, bytes]:
+    def _read_from(self, packs: _Packs, oid: Oid) -> GitObject:
         """Read an object out of packs.
 
         libgit2 is not asked for its size first: of a damaged delta, `Odb.read_header` may never come back, or
         write beyond its memory. What has too large a size in its head is refused by `CheckedPacks`.
         """
         for checked in packs.checked:
-            if checked.asks:
-                checked.require_object(oid)
-        return packs.database.read(oid)
+            if checked.asks and (large := checked.require_object(oid)) is not None:
+                return large
+        kind, data = packs.database.read(oid)
+        return tuple.__new__(GitObject, (_KINDS[kind], data))
 
     def _read_again(self, oid: Oid) -> GitObject:
         packs = self._open_packs(fresh=True)
         try:
-            kind, data = self._read_from(packs, oid)
+            return self._read_from(packs, oid)
         except KeyError:
             found = self._read_loose(oid)
             if found is not None:
@@ -704,7 +727,6 @@ class GitBackend:
                 f"object {oid} in {self._location} cannot be read: {error}; run `git fsck` on the store "
                 f"and fetch the object from a clone or a backup"
             ) from error
-        return tuple.__new__(GitObject, (_KINDS[kind], data))
 
     def _open_packs(self, *, fresh: bool = False) -> _Packs:
         """Return the packs as libgit2 reads them, each that it may follow looked at.

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from ....errors import DamagedIndex, ObjectTooLarge, StoreError
-from ...objects import MAX_OBJECT, Oid
+from ...objects import MAX_OBJECT, GitObject, Oid, object_id
 from .pack import CorruptPack, check_bounds, check_index, is_whole
 from .pack_entries import DamagedPack, MultiPackIndex, PackEntries, unsound_places
 
@@ -75,7 +75,7 @@ class CheckedPacks:
 
     @property
     def asks(self) -> bool:
-        """True where `require_object` is to be called before an object is read: no pack of ours needs it."""
+        """True where `require_object` is to be called before an object is read: few packs of ours need it."""
         return bool(self._asked)
 
     def require(self, *, again: bool = False, whole: bool = False) -> bool:
@@ -111,12 +111,13 @@ class CheckedPacks:
             self._whole = good
         return any(name in before and before[name].stamps != seen.stamps for name, seen in good.items())
 
-    def require_object(self, oid: Oid) -> None:
+    def require_object(self, oid: Oid) -> GitObject | None:
         """Check each entry that libgit2 may read for an object, and all that it rests on.
 
-        Raises `StoreError` for one that must not be followed, `ObjectTooLarge`.
+        Returns the object where it is large and stands whole: libgit2 would hold it twice. Raises
+        `StoreError` for one that must not be followed, `ObjectTooLarge`.
         """
-        name = bytes.fromhex(oid)
+        name, large = bytes.fromhex(oid), None
         for file, asked in self._asked.items():
             if isinstance(asked, MultiPackIndex):
                 stem, place, entries = self._by_multi_pack_index(asked, name)
@@ -126,11 +127,16 @@ class CheckedPacks:
                 what = f"object {oid} in {self._folder}/{stem}.pack"
                 try:
                     entries.require(place, what)
+                    if large is None and entries.is_large(place):
+                        large = entries.large_object(place)
+                        if object_id(*large) != oid:
+                            raise DamagedPack("it does not hold what its id says")
                 except DamagedPack as error:
                     raise StoreError(
                         f"{what} is damaged: {error}; run `git fsck` on the store and fetch the object from "
                         f"a clone or a backup"
                     ) from error
+        return large
 
     def _by_multi_pack_index(
         self, index: MultiPackIndex, name: bytes
@@ -197,7 +203,7 @@ class CheckedPacks:
                 entries.require(place)
         except (DamagedPack, ObjectTooLarge):
             return entries  # what it holds besides can be read
-        return None
+        return entries if any(map(entries.is_large, unsound)) else None
 
 
 def borrowed_folders(objects: str) -> Iterator[str]:

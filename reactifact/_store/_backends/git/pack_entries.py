@@ -10,9 +10,11 @@ import os
 import struct
 import zlib
 from collections.abc import Sequence
+from io import BytesIO
 from itertools import pairwise
+from mmap import MADV_DONTNEED, mmap
 
-from ...objects import require_size
+from ...objects import GitObject, Kind, require_size
 from .pack import Packed, index_table
 
 WHOLE = frozenset((1, 2, 3, 4))
@@ -34,6 +36,9 @@ _TWO_BYTES = 1 << 11
 """Bytes from which on the head of an entry has more than two bytes."""
 
 _REMEMBERED = 100_000
+_LARGE = 1024 * 1024
+_PIECE = 256 * 1024
+_KINDS: dict[int, Kind] = {1: "commit", 2: "tree", 3: "blob", 4: "tag"}
 
 
 class DamagedPack(ValueError):
@@ -159,6 +164,38 @@ class PackEntries:
         if len(self._sound) > _REMEMBERED:
             self._sound.clear()
         self._sound |= passed
+
+    def is_large(self, place: int) -> bool:
+        """Tell whether an entry that was checked is a large object, and whole."""
+        pack = self._pack
+        if not pack[place] & pack[place + 1] & pack[place + 2] & 0x80:
+            return False  # of less than 256 KiB: most are, and this is asked of each that is read
+        kind, size, _ = entry_head(pack, place)
+        return size >= _LARGE and kind in WHOLE
+
+    def large_object(self, place: int) -> GitObject:
+        """Return the object that stands whole at a place, with little memory beyond its own.
+
+        Raises `DamagedPack`.
+        """
+        pack = self._pack
+        kind, size, at = entry_head(pack, place)
+        inflater, content = zlib.decompressobj(), BytesIO()
+        try:
+            for start in range(at, self._end, _PIECE):
+                rest = bytes(pack[start : min(start + _PIECE, self._end)])
+                while rest and not inflater.eof:
+                    content.write(inflater.decompress(rest, _PIECE))
+                    rest = inflater.unconsumed_tail
+                if inflater.eof or content.tell() > size:
+                    break
+        except zlib.error as error:
+            raise DamagedPack(f"the entry at byte {place} cannot be decompressed: {error}") from error
+        if isinstance(pack, mmap):
+            pack.madvise(MADV_DONTNEED)  # its pages would count as memory of ours as long as it is mapped
+        if not inflater.eof or content.tell() != size:
+            raise DamagedPack(f"the entry at byte {place} does not become the {size} bytes that it says")
+        return GitObject(_KINDS[kind], content.getvalue())
 
     def _base(self, place: int, what: str) -> int | None:
         """Check one entry; return the place of what it rests on, `None` where it is whole."""
