@@ -25,7 +25,7 @@ from reactifact._store.protocol import RefUpdate
 
 ROOT = Path(__file__).parents[2]
 
-MOST = 1_510 if sys.version_info < (3, 12) else 2_100
+MOST = 1_510 if sys.version_info < (3, 12) else 1_960
 """Calls of one turn, the application's own and the event loop's included; from Python 3.12 on those of worker
 threads that run already can be counted too."""
 
