@@ -19,7 +19,7 @@ import anyio
 from .._context import delivery
 from .._context.context import Context
 from .._context.preload import look_ahead, look_at
-from .._context.push import StoreLock, drain_lock, publish_ledger
+from .._context.push import StoreLock, drain_lock, publish, publish_ledger
 from .._context.working_copy import WorkingCopy
 from .._observers import emit, observation, observed
 from .._store._history.fetched import fetched_news, join_fetched
@@ -171,19 +171,22 @@ async def drain(
     options: Options,
     done: Drained | None = None,
     kept: list[StoreLock] | None = None,
+    *,
+    publishes: bool = False,
 ) -> Drained:
     """Send every waiting action once, in the order they were planned; without a dispatcher, wakes alone.
 
-    The branch must have been published. Each outcome is on stable storage before the next send, so
-    a kill repeats at most the one in flight (those in flight, with `concurrency`). An action that
-    fails stops only those that share its `ordering_key`. With `simulate` nothing is sent: the
-    branch alone notes what would have been. `done` tells what was done also where an error ends the
-    drain. Its lock is added to `kept`, where that is given, for the caller to give back.
+    The branch must have been published; with `publishes` it is, while the lock is taken. Each outcome is on
+    stable storage before the next send, so a kill repeats at most the one in flight (those in flight, with
+    `concurrency`). An action that fails stops only those that share its `ordering_key`. With `simulate`
+    nothing is sent: the branch alone notes what would have been. `done` tells what was done also where an
+    error ends the drain. Its lock is added to `kept`, where that is given, for the caller to give back.
 
     Raises `TypeNotFoundError` or `UnreadablePayload`, before anything is sent, when what an action rests on
     cannot be read; `LedgerMissing` when it is not known what was sent before; `SessionBusy` when another
     drain has not ended within the wait; `LockLost`, before the next send, when the drain's lock may be
-    another's by now; `LeaseHeld`, likewise, when another store has the lease of the session.
+    another's by now; `LeaseHeld`, likewise, when another store has the lease of the session; what publishing
+    raises, with nothing sent.
     """
     done = Drained() if done is None else done
     line, clock = context.commits.line, context.resources.clock
@@ -193,7 +196,9 @@ async def drain(
     with bind(session_id=line.session, branch=line.branch), observed(seen):
         lock = drain_lock(line, clock, options.wait)
         try:
-            return await _drain(context, _Drainer(context, dispatcher, options, done, lock))
+            drainer = _Drainer(context, dispatcher, options, done, lock)
+            await (drainer.publish_and_take_lock() if publishes else drainer.take_lock())
+            return await _drain(context, drainer)
         finally:
             if kept is None:
                 await lock.release()
@@ -203,7 +208,6 @@ async def drain(
 
 async def _drain(context: Context, drainer: _Drainer) -> Drained:
     options, done = drainer.options, drainer.done
-    await drainer.take_lock()
     line, is_local = context.commits.line, not context.commits.is_remote
     fetches = line.database.fetches is not None
     if fetches:
@@ -267,6 +271,29 @@ class _Drainer:
     async def take_lock(self) -> None:
         """Take the lock, and see what others delivered and wrote. Raises `SessionBusy`."""
         await self._hear(await self.lock.acquire(self._looked, *self._refs()) or [])
+
+    async def publish_and_take_lock(self) -> None:
+        """Publish the branch and take the lock at once: each waits for the store. Raises as both do."""
+        failures: list[BaseException] = []
+
+        async def take_lock() -> None:
+            try:
+                await self.take_lock()
+            except Exception as error:
+                failures.append(error)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(take_lock)
+            try:
+                await publish(self._context)
+            except anyio.get_cancelled_exc_class():
+                raise
+            except BaseException as error:
+                failures.insert(0, error)
+                group.cancel_scope.cancel()  # it may wait for another drain
+        if failures:
+            raise failures[0]
+        self._tip = self._context.commits.line.published
 
     async def look(self) -> None:
         """See that the lock is still ours, what others delivered and wrote. Raises `LockLost`."""

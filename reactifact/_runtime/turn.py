@@ -451,11 +451,14 @@ async def deliver(wiring: Wiring, kept: list[StoreLock] | None = None) -> drain.
     simulated = delivery.sendable(context.working, now) if is_simulated else []
     if simulated:
         context.commits.note_simulated(simulated)  # with what planned them: no other drain may see them wait
-    if ensure_attached(context):
-        await publish(context)
     if kept:
         await _give_back(kept)
-    drained = await drain.drain(context, wiring.dispatcher, wiring.outbox_options(), kept=kept)
+    options = wiring.outbox_options()
+    publishes = ensure_attached(context)
+    if publishes and (not context.commits.is_remote or options.is_apart):
+        await publish(context)
+        publishes = False
+    drained = await drain.drain(context, wiring.dispatcher, options, kept=kept, publishes=publishes)
     drained.tried += len(simulated)
     return drained
 
