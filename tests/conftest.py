@@ -21,7 +21,7 @@ from support import Place
 settings.register_profile(
     "default",
     deadline=None,
-    max_examples=50,
+    max_examples=30,
     derandomize="CI" in os.environ,
     suppress_health_check=[HealthCheck.too_slow],
 )
