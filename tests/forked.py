@@ -268,10 +268,15 @@ def run(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(list(map(str, arguments)), process.wait(), out, err)
 
 
+def shell_command() -> str:
+    """Return what a shell starts instead of `python`."""
+    file = str(Path(__file__).with_name("forked_call.py"))
+    return shlex.join([sys.executable, "-I", "-S", file, address(), sys.executable])
+
+
 def shell_functions() -> str:
     """Return the functions `python` and `reactifact` for a shell."""
-    file = str(Path(__file__).with_name("forked_call.py"))
-    call = shlex.join([sys.executable, "-I", "-S", file, address(), sys.executable])
+    call = shell_command()
     return f'python() {{ {call} "$@"; }}\nreactifact() {{ {call} -m reactifact "$@"; }}\n'
 
 

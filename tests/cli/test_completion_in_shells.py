@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from forked import shell_command
 
 ROOT = Path(__file__).parents[2]
 
@@ -18,7 +18,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the command `reactifact` as it would be installed."""
     folder = tmp_path_factory.mktemp("bin")
     script = folder / "reactifact"
-    script.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m reactifact "$@"\n')
+    script.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {shell_command()} -m reactifact "$@"\n')
     script.chmod(0o755)
     return folder
 
