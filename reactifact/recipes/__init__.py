@@ -6,8 +6,15 @@ over them; how much history is kept is the store's compaction, which is somethin
 
 from __future__ import annotations
 
-from .llm import llm_digest_summarizer, llm_summarizer
-from .memory import RollingDigestSummarizer, WindowPruner, WindowSummarizer, find, find_all
+from .memory import (
+    RollingDigestSummarizer,
+    WindowPruner,
+    WindowSummarizer,
+    find,
+    find_all,
+    llm_digest_summarizer,
+    llm_summarizer,
+)
 from .status import StatusMachine, changed_fields, downstream_fields, earliest_stage
 
 __all__ = [

@@ -57,8 +57,7 @@ from .pages.compare import compare_page
 from .pages.outbox import outbox_page
 from .pages.questions import given_answer, questions_page, read_question, refused_page
 from .pages.runs import change_page, run_page
-from .pages.session import session_page
-from .pages.sessions import sessions_page
+from .pages.session import session_page, sessions_page
 
 Maker = Callable[[Asked], "Page | str"]
 """Makes a page, or gives the address to go to instead."""
