@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
 import threading
 from pathlib import Path
 
@@ -89,3 +91,16 @@ def test_it_never_happens_where_nobody_wants_it(tmp_path: Path) -> None:
     store = SessionStore(Tidied(tmp_path / "s.git"), compact_every=None)
     store.database.tidy()
     assert store.database._tidying is None
+
+
+def test_a_forked_process_waits_for_no_thread_of_its_parent(tmp_path: Path) -> None:
+    backend = GitBackend(tmp_path / "s.git")
+    put(backend, MAIN, "one")
+    with backend._in_maintenance():
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)
+            backend.close()
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+    assert status == 0

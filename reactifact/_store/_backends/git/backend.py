@@ -184,7 +184,7 @@ class GitBackend:
         self._small_packs = 0
         self._settled = False
         self._making = threading.Lock()
-        self._maintaining = threading.Lock()
+        self._maintaining = (os.getpid(), threading.Lock())
         self._is_made = False
         if not (create and not read_only and is_unmade(self._path, self._location)):
             self._open(create=False)
@@ -520,7 +520,7 @@ class GitBackend:
         self._require_writable()
         if not self._is_there():
             return True
-        with self._maintaining, os_errors(self._location, "maintaining"):
+        with self._in_maintenance(), os_errors(self._location, "maintaining"):
             with self._locks.internal("maintenance", 0.0) as had:
                 if had:
                     self._sweep()
@@ -529,6 +529,14 @@ class GitBackend:
             self._count_packs()
         self._reopen()
         return had is not None
+
+    def _in_maintenance(self) -> threading.Lock:
+        """Return what a `maintain` holds in this process; a forked one has none of its parent's threads."""
+        process, lock = self._maintaining
+        if process != os.getpid():
+            lock = threading.Lock()
+            self._maintaining = (os.getpid(), lock)
+        return lock
 
     def size(self) -> int:
         """Return the bytes of the files below `objects`. Blocks."""
@@ -612,7 +620,7 @@ class GitBackend:
 
         Closing twice is fine.
         """
-        with self._maintaining:
+        with self._in_maintenance():
             pass
         self._reopen()
         self._recent.clear()
