@@ -545,10 +545,7 @@ class Staging:
                     break
                 at = at.below
             else:
-                with at._lock:  # most are there: a look-up goes through many trees
-                    tree = at._trees.get(oid)
-                    if tree is not None:
-                        at._trees.move_to_end(oid)
+                tree = at._trees.get(oid)  # most are there: a look-up goes through many trees
                 if tree is None:
                     tree = at.tree(oid)
             found.append(tree)
