@@ -33,6 +33,7 @@ from .objects import (
     parse_commit,
     parse_tree,
     tag_target,
+    with_folder,
 )
 from .protocol import FetchesRefs, Maintained, ObjectBackend, ReadsLines, RefUpdate
 
@@ -458,15 +459,26 @@ class Staging:
         if known == entry:
             return root
         objects, made = self.objects, self.trees
+        below = self.below
+        stored: Mapping[Oid, GitObject] = below._raw if isinstance(below, Database) else below.objects
         for depth in range(len(path) - 1, -1, -1):
+            name = path[depth]
             entries = dict(trees[depth]) if depth < len(trees) else {}
-            if entry is not None:
-                entries[path[depth]] = entry
-            else:
-                del entries[path[depth]]
+            data = None
+            if entry is None:
+                del entries[name]
                 if not entries:
                     continue
-            data = encode_tree(entries)  # from here on as `put_tree`, for a tree a level
+            else:
+                if len(entries) > 1 and entry[0] == TREE_MODE:  # what stands there says nearly all
+                    old = trees[depth - 1][path[depth - 1]][1] if depth else root or ""
+                    before = objects.get(old) or stored.get(old)
+                    if before is not None:
+                        data = with_folder(before[1], len(entries), name, entry[1])
+                entries[name] = entry
+            if data is None:
+                data = encode_tree(entries)
+            # from here on as `put_tree`, for a tree a level
             oid = sha1(b"tree %d\0%b" % (len(data), data), usedforsecurity=False).hexdigest()
             objects[oid] = tuple.__new__(GitObject, ("tree", data))
             made[oid] = entries

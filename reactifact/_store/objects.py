@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import zlib
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -146,6 +147,9 @@ _FANNED = {digit: f"40000 {digit}\0".encode().hex() for digit in "0123456789abcd
 """The start of the line of a folder that ids are fanned out to, in hex."""
 
 
+_FANNED_BYTES = 28  # of such a line
+
+
 def encode_tree(entries: Mapping[str, TreeEntry]) -> bytes:
     """Encode a tree. Names are sorted as git does: a directory as if it ended in a slash."""
     if len(entries) == 1:  # as on the way to an artifact where few are
@@ -167,6 +171,25 @@ def encode_tree(entries: Mapping[str, TreeEntry]) -> bytes:
         ordered.append((raw + b"/" if mode == TREE_MODE else raw, line))
     ordered.sort()
     return b"".join(map(_LINE, ordered))
+
+
+def with_folder(data: bytes, count: int, name: str, oid: Oid) -> bytes | None:
+    """Return a tree of `count` fanned-out folders with one of them put in, changed or new.
+
+    `None` is returned where the tree or the name is of another kind: only `encode_tree` tells then.
+    """
+    if len(data) != _FANNED_BYTES * count or name not in _FANNED:
+        return None
+    names = data[6::_FANNED_BYTES]  # no line of a tree is shorter, so that each has one digit there
+    digit = ord(name)
+    place = names.find(digit)
+    if place < 0:
+        start = _FANNED_BYTES * bisect_left(names, digit)
+        return data[:start] + bytes.fromhex(_FANNED[name] + oid) + data[start:]
+    start = _FANNED_BYTES * place + 8
+    if not data.startswith(b"40000 ", start - 8):
+        return None
+    return data[:start] + bytes.fromhex(oid) + data[start + 20 :]
 
 
 def parse_tree(data: bytes) -> dict[str, TreeEntry]:

@@ -28,6 +28,7 @@ from reactifact._store.objects import (
     parse_tree,
     references,
     tag_target,
+    with_folder,
 )
 from reactifact.errors import ObjectTooLarge, StoreError
 
@@ -156,3 +157,20 @@ def test_objects_under_a_wrong_id_are_found_and_those_hashed_here_are_not_hashed
     assert misnamed({**right, **wrong}) == [OID]
     assert misnamed(Hashed(wrong)) == []  # it is the promise of the type, which `Branch` and `Ledger` keep
     assert type({**Hashed(right), **wrong}) is dict  # and is lost where anything else is added
+
+
+@given(st.dictionaries(st.sampled_from("0123456789abcdef"), st.binary(max_size=2)), st.sampled_from("07af"))
+def test_a_folder_put_into_a_tree_of_folders_gives_what_encoding_it_whole_does(
+    before: dict[str, bytes], name: str
+) -> None:
+    entries = {digit: TreeEntry(TREE_MODE, object_id("blob", data)) for digit, data in before.items()}
+    after = {**entries, name: TreeEntry(TREE_MODE, OID)}
+    assert with_folder(encode_tree(entries), len(entries), name, OID) == encode_tree(after)
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"), [("a", BLOB_MODE), ("meta", TREE_MODE), ("é", TREE_MODE), ("A", TREE_MODE)]
+)
+def test_a_tree_of_anything_else_than_fanned_out_folders_is_left_to_the_encoder(name: str, mode: int) -> None:
+    entries = {"0": TreeEntry(TREE_MODE, OID), name: TreeEntry(mode, OID)}
+    assert with_folder(encode_tree(entries), len(entries), name, OID) is None
