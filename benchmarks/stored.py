@@ -78,9 +78,12 @@ def run(settings: Settings) -> Report:
     git(shop, "repack", "-adfq")
     found["after git repack -adf"] = stored_bytes(shop) / turns
     payload = anyio.run(append, notes, appends, settings)
-    running = stored_bytes(notes)
+    lists = {"as it runs": stored_bytes(notes) / payload}
+    settings.progress("git gc, git repack -adf")
     git(notes, "gc", "--quiet")
-    packed = stored_bytes(notes)
+    lists["after git gc"] = stored_bytes(notes) / payload
+    git(notes, "repack", "-adfq")
+    lists["after git repack -adf"] = stored_bytes(notes) / payload
     return Report(
         NAME,
         SUMMARY,
@@ -89,12 +92,11 @@ def run(settings: Settings) -> Report:
         (turns,),
         [
             *(Row(f"a turn, {name}", "bytes", (value,)) for name, value in found.items()),
-            Row(f"list of {appends:,}, as it runs ÷ appended", "", (running / payload,)),
-            Row(f"list of {appends:,}, packed ÷ appended", "", (packed / payload,)),
+            *(Row(f"list of {appends:,} ÷ appended, {name}", "", (value,)) for name, value in lists.items()),
         ],
         [
             *(Claim(f"bytes a turn {name}", value, ALLOWED[name]) for name, value in found.items()),
-            Claim("bytes of the list, packed, over what was appended", packed / payload, ALLOWED_LIST),
+            Claim("bytes of the list, packed, over what was appended", min(lists.values()), ALLOWED_LIST),
         ],
     )
 
