@@ -188,6 +188,7 @@ class Protection(NamedTuple):
 Tree = Mapping[str, TreeEntry]
 
 _CACHED_BYTES = 64 * 1024 * 1024
+_CACHED_BYTES_OF_LOCAL = 16 * 1024 * 1024  # of a store where another read is quick
 _CACHED_TREES = 8_192  # each is dozens of Python objects, which every full garbage collection visits
 _CACHED_OBJECT = 1024 * 1024  # larger objects are read again rather than kept
 
@@ -228,6 +229,7 @@ class Database:
         self._thread = threading.local()  # how many objects one that reads none may look at
         self._raw: OrderedDict[Oid, GitObject] = OrderedDict()
         self._raw_bytes = 0
+        self._most_bytes = _CACHED_BYTES_OF_LOCAL if backend.is_local else _CACHED_BYTES
         self._trees: OrderedDict[Oid, Tree] = OrderedDict()
 
     def maintain_every(self, writes: int | None) -> None:
@@ -388,7 +390,7 @@ class Database:
                     raw[oid] = found
                     size += len(found[1]) + OVERHEAD
             self._raw_bytes += size
-            while self._raw_bytes > _CACHED_BYTES:
+            while self._raw_bytes > self._most_bytes:
                 _, dropped = self._raw.popitem(last=False)
                 self._raw_bytes -= len(dropped.data) + OVERHEAD
 

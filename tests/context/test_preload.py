@@ -154,7 +154,7 @@ async def test_the_store_is_asked_in_a_worker_thread(git_place: Place) -> None:
 
 async def test_what_no_cache_would_keep_is_kept(git_place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(caches, "_CACHED_OBJECT", 100)
-    monkeypatch.setattr(caches, "_CACHED_BYTES", 2_000)
+    monkeypatch.setattr(caches, "_CACHED_BYTES_OF_LOCAL", 2_000)
     monkeypatch.setattr(caches, "_CACHED_TREES", 4)
     await fill(git_place.path)
     store, context = await reopened(git_place.path)
@@ -240,7 +240,7 @@ async def test_a_preload_before_a_run_serves_its_executions(
     store, context = await reopened(git_place.path)
     context.create(Question(text="?"), id="q")
     await store.save_session("s", context)
-    for size in ("_CACHED_OBJECT", "_CACHED_BYTES", "_CACHED_TREES"):
+    for size in ("_CACHED_OBJECT", "_CACHED_BYTES_OF_LOCAL", "_CACHED_TREES"):
         monkeypatch.setattr(caches, size, 1)
     store, context = await reopened(git_place.path)  # with an event left to react to, and nothing unsaved
     await context.preload(*(f"n{number}" for number in range(NOTES)))

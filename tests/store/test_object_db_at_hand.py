@@ -48,3 +48,26 @@ async def test_another_thread_reads_meanwhile() -> None:
     found, (one,) = database(b"one")
     with found.at_hand_alone(8):
         assert (await in_thread(found.read, one)).data == b"one"
+
+
+@pytest.mark.parametrize(("is_local", "kept"), [(True, 41), (False, 50)])
+def test_a_store_whose_reads_are_quick_is_kept_at_hand_in_less_memory(is_local: bool, kept: int) -> None:
+    backend = InMemoryKVBackend() if is_local else Away()
+    objects = dict(blob(b"%d" % number + bytes(400_000)) for number in range(50))
+    backend.write(objects)
+    found = Database(backend)
+    found.prefetch(objects)
+    oids = list(objects)
+    with found.at_hand_alone(100):
+        assert len(found.read_many(oids[-kept:])) == kept
+        if is_local:
+            with pytest.raises(NotAtHand):
+                found.read(oids[-kept - 1])
+
+
+class Away(InMemoryKVBackend):
+    """A store that takes long to read."""
+
+    @property
+    def is_local(self) -> bool:
+        return False
