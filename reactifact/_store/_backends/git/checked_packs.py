@@ -27,7 +27,7 @@ _SCANNED = 16 * 1024 * 1024
 that hold many deltas, only the entries that are read, before they are."""
 
 _CHECKED_AT_ONCE = 1024
-"""Entries up to which the deltas of a pack are checked when it is first seen."""
+"""Deltas and larger entries of a pack that are checked when it is first seen, if it has no more of them."""
 
 _LOOK_AGAIN = 1.0
 """Seconds after which the files are looked at again although none came or went: whoever copies over one cuts
@@ -196,7 +196,7 @@ class CheckedPacks:
         if not unsound:
             return None
         entries = PackEntries(content, pack, self._max_object)
-        if len(places) > _CHECKED_AT_ONCE or size > _SCANNED:
+        if len(unsound) > _CHECKED_AT_ONCE or size > _SCANNED:
             return entries
         try:
             for place in unsound:

@@ -262,9 +262,11 @@ def test_what_git_packed_is_read_whichever_way_it_is_looked_up(
         assert GitBackend(path).read_many(written) == written
 
 
-def test_packs_of_ours_are_not_asked_about_single_objects(tmp_path: Path) -> None:
+@pytest.mark.parametrize("small", [1, 1200])  # of many entries only the few that are larger are looked at
+def test_packs_of_ours_are_not_asked_about_single_objects(tmp_path: Path, small: int) -> None:
     backend = GitBackend(tmp_path / "s.git")
-    backend.write({object_id("blob", data): GitObject("blob", data) for data in (b"a", b"b" * 9999)})
+    contents = [*(b"%d" % number for number in range(small)), b"b" * 9999]
+    backend.write({object_id("blob", data): GitObject("blob", data) for data in contents})
     checked = CheckedPacks(str(tmp_path / "s.git/objects/pack"))
     checked.require()
     assert not checked.asks
