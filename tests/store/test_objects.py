@@ -19,6 +19,7 @@ from reactifact._store.objects import (
     Hashed,
     Signature,
     TreeEntry,
+    deflate,
     encode_commit,
     encode_tree,
     inflate,
@@ -174,3 +175,21 @@ def test_a_folder_put_into_a_tree_of_folders_gives_what_encoding_it_whole_does(
 def test_a_tree_of_anything_else_than_fanned_out_folders_is_left_to_the_encoder(name: str, mode: int) -> None:
     entries = {"0": TreeEntry(TREE_MODE, OID), name: TreeEntry(mode, OID)}
     assert with_folder(encode_tree(entries), len(entries), name, OID) is None
+
+
+@given(st.binary(max_size=5000), st.sampled_from([b"", b"40000 ", b"100644 "]))
+def test_what_is_deflated_is_what_zlib_reads(data: bytes, start: bytes) -> None:
+    packed = deflate(start + data, 1)
+    assert zlib.decompress(packed) == start + data
+    assert inflate(packed, len(start + data)) == start + data
+    assert deflate(bytes(start + data), 1) == packed
+
+
+@pytest.mark.parametrize(("entries", "is_compressed"), [(2, False), (16, False), (200, True)])
+def test_a_small_tree_is_left_as_it_is_and_a_large_one_compressed(entries: int, is_compressed: bool) -> None:
+    data = encode_tree(
+        {f"{n:03}": TreeEntry(TREE_MODE, object_id("blob", b"%d" % n)) for n in range(entries)}
+    )
+    packed = deflate(data, 1)
+    assert (data in packed) is not is_compressed
+    assert (len(packed) < len(data)) is is_compressed
