@@ -416,7 +416,7 @@ class Branch:
     def note_moves_by_git(self) -> None:
         """Note for the session's log where git moved the ref to what it holds, and not forward. Reads."""
         if self.ref is not None and self.published is not None:
-            from ._history.git_moves import moves_by_git
+            from ._history.oplog import moves_by_git
 
             self._by_git = tuple(moves_by_git(self.database, self.session, self.ref, self.published))
 

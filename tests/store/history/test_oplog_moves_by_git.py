@@ -12,8 +12,7 @@ import pytest
 from support import Note, git
 
 from reactifact import SessionStore
-from reactifact._store._history.git_moves import KIND, moves_by_git
-from reactifact._store._history.oplog import LIMIT, Operation, moved, operations
+from reactifact._store._history.oplog import KIND, LIMIT, Operation, moved, moves_by_git, operations
 from reactifact._store.object_db import Database, Staging
 from reactifact._store.objects import Oid
 
