@@ -14,10 +14,9 @@ from ._context import rebase
 from ._context.context import Context
 from ._sessions import stores, verbs
 from ._sessions.erasing import Erases
-from ._sessions.revert import revert
 from ._sessions.stores import StoreLike, open_database
 from ._sessions.sync import SyncOptions, SyncReport, sync
-from ._sessions.undo import redo_last, undo_last
+from ._sessions.undo import redo_last, revert, undo_last
 from ._store._backends.git import Repository
 from ._store._backends.git.backend import GitBackend
 from ._store._history.blame import BlamedField
