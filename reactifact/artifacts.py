@@ -76,10 +76,11 @@ class Artifact(Generic[M]):
     @property
     def data(self) -> M:
         """The model. Do not change it in place: use `effects.update` or `Context.update`."""
-        if self._data is None:
+        found = self._data
+        if found is None:
             assert self._source is not None
-            self._data = self._source.load(self)
-        return self._data
+            found = self._data = self._source.load(self)
+        return found
 
     @data.setter
     def data(self, value: M) -> None:
