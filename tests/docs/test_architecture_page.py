@@ -17,10 +17,10 @@ def imports() -> dict[str, list[str]]:
 
 
 def test_the_questions_are_answered_by_files_that_exist() -> None:
-    text = PAGE.read_text(encoding="utf-8").partition("## Eleven questions")[2].partition("\n## ")[0]
+    text = PAGE.read_text(encoding="utf-8").partition("## Twelve questions")[2].partition("\n## ")[0]
     answers = re.findall(r"^\| [^|]+\? \| (.+) \|$", text, re.MULTILINE)
     files = [name for answer in answers for name in re.findall(r"`(reactifact/[\w/]+\.py)`", answer)]
-    assert len(answers) == 11
+    assert len(answers) == 12
     assert all("`reactifact/" in answer for answer in answers)
     assert [name for name in files if not (PAGE.parents[1] / name).is_file()] == []
 
