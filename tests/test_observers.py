@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from reactifact._observers import Observation, emit, is_observed, observed
+from reactifact._observers import Observation, emit, observation, observed
 from reactifact.clock import SYSTEM_CLOCK
 from reactifact.streaming import LifecycleEvent, TurnFailed, TurnStarted
 
@@ -21,13 +21,13 @@ def test_each_observer_is_told_for_whom_and_when_and_one_that_raises_stops_no_ot
         raise ValueError(f"cannot take {event.kind}")
 
     with observed(Observation((broken, heard.append), SYSTEM_CLOCK, "s", "b", "r")):
-        assert is_observed()
+        assert observation() is not None
         emit(TurnFailed, error="why", duration=1.0)
         with observed(None):
-            assert not is_observed()
+            assert observation() is None
             emit(TurnStarted)
     emit(TurnStarted)
-    assert not is_observed()
+    assert observation() is None
     assert heard == [TurnFailed(session_id="s", branch="b", run_id="r", error="why", duration=1.0,
                                 timestamp=heard[0].timestamp)]  # fmt: skip
     assert [record.message for record in caplog.records] == ["an observer of the lifecycle failed"]

@@ -37,6 +37,8 @@ async def fill(place: Any, size: int) -> None:
         session = await store.open(f"user-{number}")
         session.context.create(Note(count=number), id="note")
         await session.save()
+    if store.database.maintained is not None:
+        store.database.maintained.maintain()  # which a thread does now and then
     await store.aclose()
 
 

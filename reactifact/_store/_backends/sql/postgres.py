@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from weakref import WeakMethod
 
 from ...._extras import install_command
 from ....errors import Contention, FormatTooNew, NotAStore, StoreError
@@ -177,7 +178,9 @@ class PostgreSQLKVBackend(SQLBackend):
         self._schema = schema
         self._sql = Statements(schema)
         self._server = server(dsn, sync=durability != "os", read_only=read_only)
-        self._locks = locks(self._server, f"lock\0{schema}", self._awaited)
+        # weak: in a circle, connections that nobody closed would be collected before what closes them
+        awaited = WeakMethod(self._awaited)
+        self._locks = locks(self._server, f"lock\0{schema}", lambda: (asked := awaited()) and asked())
         self._mutex = threading.Lock()
         self._in_doubt: set[tuple[RefUpdate, ...]] = set()  # writes whose end was not heard of
         self._thread = threading.local()  # what a thread recalls
