@@ -163,7 +163,11 @@ class GitBackend:
         self._objects_path = f"{git_dir}/objects"
         self._locks = LockFolder(f"{git_dir}/reactifact/locks", self._location)
         self._packs = PackFolder(
-            f"{self._objects_path}/pack", f"{git_dir}/reactifact/writers", sync=self._sync, step=self._step
+            f"{self._objects_path}/pack",
+            f"{git_dir}/reactifact/writers",
+            sync=self._sync,
+            step=self._step,
+            placed=self._trust,
         )
         self._checked: dict[str, CheckedPacks] = {}
         self._merger = PackMerger(self._packs, self._step)
@@ -623,6 +627,7 @@ class GitBackend:
         with self._in_maintenance():
             pass
         self._reopen()
+        self._checked = {}
         self._recent.clear()
         self._refs.close()
         self._packs.close()
@@ -661,6 +666,12 @@ class GitBackend:
             if not (self._is_loose(oid) or database.exists(oid) or self._is_loose(oid)):
                 self._require_packs(whole=True)
                 raise MissingObject(oid, self._location)
+
+    def _trust(self, base: str) -> None:
+        """Look no more at a pack that we made."""
+        checked = self._checked.get(self._packs.folder)
+        if checked is not None:
+            checked.trust(base)
 
     def _is_loose(self, oid: Oid) -> bool:
         return any(os.path.exists(f"{objects}/{oid[:2]}/{oid[2:]}") for objects in self._objects_folders())
@@ -773,7 +784,6 @@ class GitBackend:
         with self._mutex:
             self._opened = None
             self._repository = None
-        self._checked = {}
 
     def _sweep(self) -> None:
         with self._locks.internal("sweep", 0.0) as had:

@@ -26,6 +26,9 @@ _SCANNED = 16 * 1024 * 1024
 """Bytes of a pack up to which the heads of all its entries are looked at once; in larger ones, and in those
 that hold many deltas, only the entries that are read, before they are."""
 
+_TRUSTED = 4 * 1024 * 1024
+"""Bytes of a pack of ours up to which it is not looked at: it holds no object that is read in pieces."""
+
 _CHECKED_AT_ONCE = 1024
 """Deltas and larger entries of a pack that are checked when it is first seen, if it has no more of them."""
 
@@ -110,6 +113,17 @@ class CheckedPacks:
         if whole:
             self._whole = good
         return any(name in before and before[name].stamps != seen.stamps for name, seen in good.items())
+
+    def trust(self, base: str) -> None:
+        """Take a pack for good that was put at `base` just now, without deltas, by a writer of ours.
+
+        One that may hold large objects is looked at like any other.
+        """
+        path, pack = f"{base}.idx", f"{base}.pack"
+        with suppress(FileNotFoundError):  # merged away already
+            stamps = {path: _Stamp.of(path), pack: _Stamp.of(pack)}
+            if stamps[pack].size <= _TRUSTED:
+                self._safe = {**self._safe, os.path.basename(path): _Seen(stamps, None)}
 
     def require_object(self, oid: Oid) -> GitObject | None:
         """Check each entry that libgit2 may read for an object, and all that it rests on.

@@ -205,11 +205,16 @@ class StoredPack(NamedTuple):
 class PackFolder:
     """Publishes and sweeps packs in one folder.
 
+    `placed` is called with the path, without extension, of each pack that was put in place.
+
     With `protect` false no `.keep` stands beside a new pack, so that a test can show what it is for.
     """
 
-    def __init__(self, folder: str, writers: str, *, sync: bool, step: Step) -> None:
+    def __init__(
+        self, folder: str, writers: str, *, sync: bool, step: Step, placed: Callable[[str], None]
+    ) -> None:
         self.folder = folder
+        self._placed = placed
         self.protect = True
         self._sync = sync
         self._step = step
@@ -301,6 +306,7 @@ class PackFolder:
             if sync:
                 sync_folder(self.folder)
             self._step("pack-placed")
+            self._placed(base)
         except BaseException:
             _remove_parts(base)
             raise

@@ -218,6 +218,12 @@ def test_what_has_not_changed_is_not_read_again(path: Path, monkeypatch: pytest.
     assert looked == []
     backend.write(dict([blob(b"one more")]))
     backend.read_many(written)
+    assert looked == []  # it knows what it wrote itself
+    backend.maintain()
+    backend.read_many(written)
+    assert looked == []  # and merged
+    GitBackend(path).write(dict([blob(b"by another")]))
+    backend.read_many(written)
     assert len(looked) == 1  # the new one alone
 
 
