@@ -283,6 +283,14 @@ def _(shop: Shop, out: str) -> None:
     assert shop.run("git fsck --strict --no-dangling --no-progress") == ""
 
 
+@line("git repack -a -d -f")
+def _(shop: Shop, out: str) -> None:
+    until_more(shop)
+    assert shop.run("git fsck --strict --no-dangling --no-progress") == ""
+    packed = shop.run("git count-objects -v")
+    assert "count: 0\n" in packed  # nothing lies loose beside
+
+
 @line("git cat-file commit shop/start")
 def _(shop: Shop, out: str) -> None:
     (record,) = [row for row in out.partition("\n\n")[0].split("\n") if row.startswith("reactifact ")]
