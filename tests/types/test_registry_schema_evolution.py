@@ -419,19 +419,19 @@ import anyio
 from pydantic import BaseModel
 from reactifact import SessionStore
 
-class Parcel(BaseModel):
+class Consignment(BaseModel):
     item: str
 
 async def main(path):
     session = await SessionStore(path, durability="os").open("s")
     known = session.context.get("o1")
     if known is None:
-        session.context.create(Parcel(item="tea"), id="o1")
+        session.context.create(Consignment(item="tea"), id="o1")
         await session.save()
         print("wrote", session.context.get("o1").data_type)
     else:
-        events = [event.artifact_type is Parcel for event in session.context.pending_events()]
-        print("read", type(known.data) is Parcel, events)
+        events = [event.artifact_type is Consignment for event in session.context.pending_events()]
+        print("read", type(known.data) is Consignment, events)
 
 if __name__ == "__main__":
     anyio.run(main, sys.argv[1])
@@ -446,7 +446,7 @@ def test_models_of_a_script_are_found_by_that_script(name: str, started: list[st
     (tmp_path / "shop").mkdir()
     for file in ("__init__.py", "script.py", "__main__.py"):
         (tmp_path / "shop" / file).write_text("" if file == "__init__.py" else SCRIPT)
-    assert run(*started, name, path=tmp_path) == "wrote __main__.Parcel\n"
+    assert run(*started, name, path=tmp_path) == "wrote __main__.Consignment\n"
     assert run(*started, name, path=tmp_path) == "read True [True]\n"
 
 
@@ -455,7 +455,7 @@ async def test_another_program_is_told_that_a_script_wrote_it(tmp_path: Path) ->
     (tmp_path / "script.py").write_text(SCRIPT)
     run("script.py", "state.git", path=tmp_path)
     order = live(await opened(tmp_path / "state.git"), "o1")
-    with pytest.raises(TypeNotFoundError, match=r"'__main__.Parcel': it was written by a script"):
+    with pytest.raises(TypeNotFoundError, match=r"'__main__.Consignment': it was written by a script"):
         _ = order.data
 
 
