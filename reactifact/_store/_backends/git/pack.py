@@ -12,7 +12,7 @@ from bisect import bisect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise
-from mmap import mmap
+from mmap import MADV_DONTNEED, PAGESIZE, mmap
 from typing import NamedTuple, cast
 
 from ....errors import StoreError
@@ -137,7 +137,11 @@ def build_index(entries: Iterable[Entry], pack_checksum: bytes) -> bytes:
 
 
 def _index(
-    counts: Iterable[int], oids: bytes, crcs: bytes, offsets: Iterable[int], pack_checksum: bytes
+    counts: Iterable[int],
+    oids: bytes | bytearray,
+    crcs: bytes | bytearray,
+    offsets: Iterable[int],
+    pack_checksum: bytes,
 ) -> bytes:
     """Put an index together: the columns in order of id, and how many ids begin with each byte."""
     places = array("I")
@@ -246,8 +250,18 @@ def _offsets(index: Packed) -> Sequence[int]:
 
 def is_whole(file: Packed) -> bool:
     """Tell whether a pack or an index of one ends in the checksum of what stands before."""
-    content = memoryview(file)
-    return hashlib.sha1(content[:-20], usedforsecurity=False).digest() == content[-20:]
+    digest, end = hashlib.sha1(usedforsecurity=False), len(file) - _HASH
+    for at in range(0, end, _CHUNK):
+        digest.update(file[at : min(at + _CHUNK, end)])
+        give_back(file, at)
+    return digest.digest() == file[end:]
+
+
+def give_back(file: Packed, at: int) -> None:
+    """Let the system have the memory of a chunk of a mapped file again: it counts as ours else."""
+    if isinstance(file, mmap):
+        start = at - at % PAGESIZE
+        file.madvise(MADV_DONTNEED, start, min(_CHUNK + PAGESIZE, len(file) - start))
 
 
 class PackSource:
@@ -350,6 +364,7 @@ class PackJoin:
             for start, end in source.runs():
                 for at in range(start, end, _CHUNK):
                     chunk = bytes(source.pack[at : min(at + _CHUNK, end)])
+                    give_back(source.pack, at)
                     digest.update(chunk)
                     yield chunk
                     self._pace()
@@ -361,8 +376,7 @@ class PackJoin:
             self._moved(source, begin) for source, begin in zip(self._sources, self._begins, strict=True)
         ]
         counts = [0] * 256
-        oids: list[bytes] = []
-        crcs: list[bytes] = []
+        oids, crcs = bytearray(), bytearray()
         offsets = array("Q")
         for first, last in self._ranges:
             rows: list[tuple[bytes, int, bytes]] = []
@@ -378,11 +392,11 @@ class PackJoin:
             rows = sorted(row for row in rows if row[1])
             for oid, _, _ in rows:
                 counts[oid[0]] += 1
-            oids += [row[0] for row in rows]
+            oids += b"".join([row[0] for row in rows])
             offsets.extend([row[1] for row in rows])
-            crcs += [row[2] for row in rows]
+            crcs += b"".join([row[2] for row in rows])
             self._pace()
-        return _index(counts, b"".join(oids), b"".join(crcs), offsets, pack_checksum)
+        return _index(counts, oids, crcs, offsets, pack_checksum)
 
     def _moved(self, source: PackSource, begin: int) -> array[int]:
         """Return where the objects of a source stand in the joined pack, 0 for those that are left out."""
