@@ -30,7 +30,7 @@ from ...objects import Oid
 from ...protocol import RefUpdate, check_oid, check_ref_name
 from ..files import make_folders, open_plain, read_plain, remove, sync_folder, write_new
 from ..locks import FileLock, LockFolder, wait_lock
-from .pack import PackFiles
+from .pack import PACK_MODE, PackFiles
 
 LIMIT = 4 * 1024 * 1024
 """Bytes after which the journal begins anew."""
@@ -76,7 +76,7 @@ class Record(NamedTuple):
     is_void: bool
     boot: str
     when: int
-    ref: str | None
+    ref: str
     old: Oid | None
     new: Oid | None
     stem: str | None
@@ -116,9 +116,7 @@ class Journal:
         self._noted = False
 
     @contextmanager
-    def noted(
-        self, update: RefUpdate | None, base: str = "", packed: PackFiles | None = None
-    ) -> Iterator[None]:
+    def noted(self, update: RefUpdate, base: str = "", packed: PackFiles | None = None) -> Iterator[None]:
         """Note a move, and the pack that is to stand at `base`, durably; the `with` puts them in place.
 
         A `with` that ends in an error makes the record void. Raises `StoreBusy`, and every `OSError`.
@@ -126,7 +124,9 @@ class Journal:
         about = {
             "boot": boot_id(),
             "when": int(time.time()),
-            **({} if update is None else {"ref": update.name, "old": update.expected, "new": update.new}),
+            "ref": update.name,
+            "old": update.expected,
+            "new": update.new,
             **({} if packed is None else {"stem": os.path.basename(base), "pack": len(packed.pack)}),
         }
         head = json.dumps(about).encode("ascii")
@@ -198,8 +198,7 @@ class Journal:
         """Return the moves of each ref that was not removed by the last."""
         noted: dict[str, list[Record]] = {}
         for record in self._read():
-            if record.ref is not None:
-                noted.setdefault(record.ref, []).append(record)
+            noted.setdefault(record.ref, []).append(record)
         found: list[Moves] = []
         for name, records in noted.items():
             whole = [record for record in records if not record.is_void]
@@ -242,7 +241,7 @@ class Journal:
         for path, content in self._files(record):
             if not _holds(path, content):
                 remove(f"{path}.new")
-                write_new(f"{path}.new", [content], sync=True, mode=0o444)
+                write_new(f"{path}.new", [content], sync=True, mode=PACK_MODE)
                 os.rename(f"{path}.new", path)
         sync_folder(self._packs)
 
@@ -315,7 +314,7 @@ class Journal:
 
     def _sync_files(self, records: Iterable[Record]) -> None:
         stems = {record.stem for record in records if record.stem is not None}
-        refs = {record.ref for record in records if record.ref is not None}
+        refs = {record.ref for record in records}
         for stem in stems:
             for ending in ("pack", "idx"):
                 _sync_file(f"{self._packs}/{stem}.{ending}")
@@ -350,8 +349,7 @@ def _record(is_void: bool, head: bytes, content: bytes) -> Record | None:
     try:
         about = json.loads(head)
         ref, old, new, stem = (about.get(name) for name in ("ref", "old", "new", "stem"))
-        if ref is not None:
-            check_ref_name(ref)
+        check_ref_name(ref)
         for oid in (old, new):
             if oid is not None:
                 check_oid(oid)

@@ -31,6 +31,9 @@ _HEADER = 12
 _HASH = 20
 _OIDS = 8 + 1024
 _CHUNK = 1024 * 1024
+PACK_MODE = 0o444
+"""Of the files of a pack: they are never written again."""
+
 _AT_ONCE = 4096
 """About how many objects a step of a merge goes through: some milliseconds."""
 
@@ -58,12 +61,21 @@ class CorruptPack(ValueError):
     """An index whose bytes contradict themselves."""
 
 
+def _head(count: int) -> bytes:
+    return _PACK_MAGIC + struct.pack(">I", count)
+
+
+def _in_order(objects: Mapping[Oid, GitObject]) -> list[Oid]:
+    """Return the ids of objects as they stand in a pack: by kind, then by id."""
+    return [oid for _, oid in sorted([(_ORDER[item.kind], oid) for oid, item in objects.items()])]
+
+
 def build_pack(objects: Mapping[Oid, GitObject]) -> PackFiles:
     """Pack `objects` without deltas at zlib level 1; equal objects give equal bytes."""
-    chunks = [b"PACK" + struct.pack(">II", 2, len(objects))]
+    chunks = [_head(len(objects))]
     entries: list[Entry] = []
     offset = _HEADER
-    for _, oid in sorted([(_ORDER[item.kind], oid) for oid, item in objects.items()]):
+    for oid in _in_order(objects):
         kind, data = objects[oid]
         packed = _entry_header(_TYPE[kind], len(data)) + deflate(data, 1)
         entries.append(tuple.__new__(Entry, (bytes.fromhex(oid), offset, zlib.crc32(packed))))
@@ -85,11 +97,11 @@ class PackStream:
     def chunks(self) -> Iterator[bytes]:
         """Yield the bytes of the pack, its checksum as the last chunk. To be gone through once."""
         objects = self._objects
-        header = b"PACK" + struct.pack(">II", 2, len(objects))
+        header = _head(len(objects))
         digest = hashlib.sha1(header, usedforsecurity=False)
         yield header
         offset = len(header)
-        for _, oid in sorted([(_ORDER[item.kind], oid) for oid, item in objects.items()]):
+        for oid in _in_order(objects):
             begun, crc = offset, 0
             for chunk in _packed(objects[oid]):
                 digest.update(chunk)
@@ -271,11 +283,10 @@ class PackSource:
     """
 
     def __init__(self, pack: Packed, index: Packed) -> None:
-        check_index(index, len(pack))
+        self.places = check_index(index, len(pack))
         if bytes(index[:8]) != _INDEX_MAGIC + b"\0\0\0\2":
             raise CorruptPack("not a version 2 index")
         self.pack = pack
-        self.places = _offsets(index)
         size = len(self.places)
         self.fanout = (0, *struct.unpack_from(">256I", index, 8))
         self.oids = bytes(index[_OIDS : _OIDS + size * _HASH])
@@ -288,8 +299,8 @@ class PackSource:
 
         A delta means nothing outside of its pack. Reads all of it.
         """
-        head = _PACK_MAGIC + struct.pack(">I", len(self.places))
-        return bytes(self.pack[:_HEADER]) == head and not self._holds_deltas() and is_whole(self.pack)
+        head = bytes(self.pack[:_HEADER])
+        return head == _head(len(self.places)) and not self._holds_deltas() and is_whole(self.pack)
 
     def _holds_deltas(self) -> bool:
         pack = self.pack
@@ -357,7 +368,7 @@ class PackJoin:
 
     def chunks(self) -> Iterator[bytes]:
         """Yield the bytes of the pack, its checksum as the last chunk."""
-        header = b"PACK" + struct.pack(">II", 2, self.size)
+        header = _head(self.size)
         digest = hashlib.sha1(header, usedforsecurity=False)
         yield header
         for source in self._sources:

@@ -29,7 +29,7 @@ from typing import NamedTuple
 from ..files import read_plain, refuse_links, remove, sync_folder, write_all, write_new
 from ..locks import FileLock, try_lock
 from .checked_packs import MULTI_PACK_INDEX
-from .pack import CorruptPack, PackJoin, PackSource
+from .pack import PACK_MODE, CorruptPack, PackJoin, PackSource
 
 # -- what marks a writer as alive: one locked file, to which its `.keep` files are hard links --
 
@@ -158,7 +158,6 @@ def is_marked(lock: FileLock) -> bool:
 
 
 _OURS = re.compile(r"(pack-[0-9a-f]{40})\.(?:keep|keep\.new|pack\.new|idx\.new)")
-_PACK_MODE = 0o444
 _FANOUT_BYTES = 1024
 """The table of counts at the beginning of an index, after its header where it has one."""
 
@@ -294,9 +293,9 @@ class PackFolder:
         new_index = f"{base}.idx.new"
         new_pack = f"{base}.pack.new" if sync else f"{base}.pack"
         try:
-            write_new(new_pack, chunks, sync=sync, mode=_PACK_MODE)
+            write_new(new_pack, chunks, sync=sync, mode=PACK_MODE)
             self._step("pack-written")
-            write_new(new_index, [index()], sync=sync, mode=_PACK_MODE)
+            write_new(new_index, [index()], sync=sync, mode=PACK_MODE)
             self._step("idx-written")
             if sync:
                 os.rename(new_pack, f"{base}.pack")

@@ -6,6 +6,7 @@ disk that loses its power, are in `crash/test_power_cut`.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import threading
@@ -65,6 +66,16 @@ def spoil(file: Path, content: bytes | None) -> None:
     if content is not None:
         file.write_bytes(content)
         file.chmod(mode)
+
+
+def failing_at(step: str, code: int) -> Callable[[str], None]:
+    """Return what lets the system fail at a step of a write."""
+
+    def fail(name: str) -> None:
+        if name == step:
+            raise OSError(code, os.strerror(code))
+
+    return fail
 
 
 def log(path: Path, ref: str = MAIN) -> list[str]:
@@ -148,11 +159,7 @@ class TestAfterAPowerCut:
         backend = GitBackend(path)
         oids = line(backend, "one", "two")
 
-        def fail(step: str) -> None:
-            if step == "pack-placed":
-                raise OSError(28, "No space left on device")
-
-        backend.fault = fail
+        backend.fault = failing_at("pack-placed", errno.ENOSPC)
         with pytest.raises(StoreError, match="No space left"):
             line(backend, "three")
         boot("second")
@@ -165,11 +172,7 @@ class TestAfterAPowerCut:
         backend = GitBackend(path)
         line(backend, "one", "two")
 
-        def fail(step: str) -> None:
-            if step == "ref-renamed":
-                raise OSError(5, "Input/output error")
-
-        backend.fault = fail
+        backend.fault = failing_at("ref-renamed", errno.EIO)
         with pytest.raises(StoreError, match="Input/output error"):
             line(backend, "three")
         line(GitBackend(path), "four")
@@ -186,11 +189,7 @@ class TestAfterAPowerCut:
         oids = line(backend, "one", "two")
         backend.close()
 
-        def fail(step: str) -> None:
-            if step == "ref-renamed":
-                raise OSError(5, "Input/output error")
-
-        backend.fault = fail
+        backend.fault = failing_at("ref-renamed", errno.EIO)
         with pytest.raises(StoreError, match="Input/output error"):
             line(backend, "three")
         (path / MAIN).write_text("")
@@ -237,12 +236,8 @@ class TestAfterAPowerCut:
         (path / MAIN).write_text("")
         (path / OTHER).write_text("")
 
-        def fail(name: str) -> None:
-            if name == step:
-                raise OSError(5, "Input/output error")
-
         boot("second")
-        monkeypatch.setattr(GitBackend, "fault", staticmethod(fail))
+        monkeypatch.setattr(GitBackend, "fault", staticmethod(failing_at(step, errno.EIO)))
         with pytest.raises(StoreError, match="Input/output error"):
             GitBackend(path)
         monkeypatch.setattr(GitBackend, "fault", None)
