@@ -31,14 +31,14 @@ Counts = Counter[str]
 
 
 async def fill(place: Any, size: int) -> None:
-    """Make sessions as an application does."""
-    store = SessionStore(place, durability="os")
+    """Make sessions as an application does, and tidy at the end: what packs are left depends on when."""
+    store = SessionStore(place, durability="os", compact_every=None)
     for number in range(size):
         session = await store.open(f"user-{number}")
         session.context.create(Note(count=number), id="note")
         await session.save()
     if store.database.maintained is not None:
-        store.database.maintained.maintain()  # which a thread does now and then
+        store.database.maintained.maintain()
     await store.aclose()
 
 
